@@ -1,0 +1,103 @@
+"""Walks over a model's nested graphs, and the stable names that everything else relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Scoped:
+    """A node with the place where it stands.
+
+    Attributes:
+        node: The node.
+        scope: ``""`` in the main graph, else ``"<node>.<attribute>/"`` per nesting level. Branches
+            may reuse value names, so ``scope + value name`` is what identifies a value.
+        graph: The graph that the node belongs to.
+    """
+
+    node: ir.Node
+    scope: str
+    graph: ir.Graph
+
+    def key(self, value: ir.Value) -> str:
+        """Return the model-wide key of one of this node's outputs."""
+        return f"{self.scope}{value.name}"
+
+
+def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """Yield ``(attribute name, graph)`` for each body or branch of a node."""
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield name, attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for index, graph in enumerate(attribute.as_graphs()):
+                yield f"{name}{index}", graph
+
+
+def walk(graph: ir.Graph, scope: str = "") -> Iterator[Scoped]:
+    """Yield every node of a graph and of its nested graphs, in order, outer before inner."""
+    for node in graph:
+        yield Scoped(node, scope, graph)
+        for name, inner in subgraphs(node):
+            yield from walk(inner, f"{scope}{node.name}.{name}/")
+
+
+def all_graphs(graph: ir.Graph, scope: str = "") -> Iterator[tuple[str, ir.Graph]]:
+    """Yield ``(scope, graph)`` for a graph and all graphs nested in it."""
+    yield scope, graph
+    for node in graph:
+        for name, inner in subgraphs(node):
+            yield from all_graphs(inner, f"{scope}{node.name}.{name}/")
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Give every node a unique, stable name.
+
+    Unnamed nodes get the name that ATC itself would give: ``<op_type>_<counter>``, one counter
+    over all unnamed nodes in graph order, main graph first (pyacl.md section 8, D14), so that a
+    device's dumps can be matched by name. Later ones of equal names get a suffix: ATC refuses
+    duplicates (E13009).
+    """
+    top_first = [*model.graph]
+    top_first += [s.node for s in walk(model.graph) if s.scope]
+    taken = {node.name for node in top_first if node.name}
+    seen: set[str] = set()
+    counter = 0
+    for node in top_first:
+        if not node.name:
+            name = f"{node.op_type}_{counter}"
+            counter += 1
+        elif node.name in seen:
+            name = node.name
+        else:
+            seen.add(node.name)
+            continue
+        node.name = unique(name, taken)
+        taken.add(node.name)
+        seen.add(node.name)
+
+
+def name_outputs(model: ir.Model) -> None:
+    """Name skipped outputs: one empty output name makes ATC wire it to every empty input."""
+    taken = {s.node.outputs[i].name for s in walk(model.graph) for i in range(len(s.node.outputs))}
+    for scoped in walk(model.graph):
+        for index, value in enumerate(scoped.node.outputs):
+            if not value.name:
+                value.name = unique(f"{scoped.node.name}__unused{index}", taken)
+                taken.add(value.name)
+
+
+def unique(name: str, taken: set[str] | set[str | None]) -> str:
+    """Return `name`, or `name` with the smallest numeric suffix that is not taken."""
+    if name not in taken:
+        return name
+    suffix = 1
+    while f"{name}_{suffix}" in taken:
+        suffix += 1
+    return f"{name}_{suffix}"

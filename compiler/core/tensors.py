@@ -1,0 +1,86 @@
+"""Weights that stay where they are until someone needs their numbers.
+
+Reading a memory-mapped weight makes its pages count as ours (D16), so everything that walks over
+all weights goes through `read` or `released`, which give mapped pages back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+
+@contextmanager
+def released(tensor: ir.TensorProtocol) -> Iterator[npt.NDArray[np.generic]]:
+    """Give the tensor's array inside the block; unmap it again afterwards.
+
+    The array must not be used after the block when the tensor is external.
+    """
+    origin = source_of(tensor)
+    was_mapped = isinstance(origin, ir.ExternalTensor) and origin.raw is not None
+    try:
+        yield tensor.numpy()
+    finally:
+        if isinstance(origin, ir.ExternalTensor) and not was_mapped:
+            _release(origin)
+
+
+def read(tensor: ir.TensorProtocol) -> npt.NDArray[np.generic]:
+    """Return a private copy of the tensor's numbers without keeping its file mapped."""
+    with released(tensor) as array:
+        return np.array(array)
+
+
+class DerivedTensor(ir.LazyTensor):
+    """A tensor computed from another one when it is read, e.g. a weight rounded to float16.
+
+    Keeping `source` lets a later stage start from the original numbers: quantization takes its
+    scales from the float32 weights even if the precision pass ran before it (D11).
+    """
+
+    def __init__(
+        self,
+        source: ir.TensorProtocol,
+        derive: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]],
+        dtype: ir.DataType,
+        shape: ir.Shape | None = None,
+    ) -> None:
+        """Args: source tensor, the function of its array, and dtype and shape of the result."""
+
+        def evaluate() -> ir.TensorProtocol:
+            with released(source) as array:
+                return ir.Tensor(np.ascontiguousarray(derive(array)), dtype=dtype)
+
+        super().__init__(evaluate, dtype=dtype, shape=shape or source.shape, name=source.name)  # type: ignore[arg-type]
+        self.source = source
+
+
+def cast_to(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.TensorProtocol:
+    """Return `tensor` in another dtype, rounded when read (round to nearest even)."""
+    if tensor.dtype == dtype:
+        return tensor
+
+    def convert(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        with np.errstate(over="ignore"):
+            return array.astype(dtype.numpy())
+
+    return DerivedTensor(tensor, convert, dtype)
+
+
+def source_of(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return the tensor that `tensor` was derived from, through any number of steps."""
+    while isinstance(tensor, DerivedTensor):
+        tensor = tensor.source
+    return tensor
+
+
+def _release(tensor: ir.ExternalTensor) -> None:
+    try:
+        tensor.release()
+    except BufferError:
+        # Somebody outside still holds a view; the map goes away with that view.
+        return
