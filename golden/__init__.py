@@ -1,0 +1,1 @@
+"""Comparison with the original model, layer by layer."""

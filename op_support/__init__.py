@@ -1,0 +1,1 @@
+"""What the target's compiler accepts: tables, checker, advice."""

@@ -1,0 +1,1 @@
+"""Graph rewrites: protocol, registry, manager, and the passes themselves."""

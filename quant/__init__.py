@@ -1,0 +1,1 @@
+"""Weight quantization: schemes, scales, packing, and the forms that kernels take."""

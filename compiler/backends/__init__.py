@@ -1,0 +1,1 @@
+"""Compilers behind one protocol: the embedded host, and ATC."""

@@ -23,7 +23,9 @@ class CanncError(Exception):
 
     exit_code = 70
 
-    def __init__(self, code: str, what: str, *, where: str = "", why: str = "", fix: str = ""):
+    def __init__(
+        self, code: str, what: str, *, where: str = "", why: str = "", fix: str = ""
+    ) -> None:
         super().__init__(what)
         self.code = code
         self.what = what
@@ -57,7 +59,7 @@ class UnsupportedOpError(CanncError):
     exit_code = 1
 
 
-class GoldenMismatch(CanncError):
+class GoldenMismatchError(CanncError):
     """A comparison or verification missed its threshold."""
 
     exit_code = 1

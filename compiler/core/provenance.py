@@ -117,11 +117,13 @@ class Provenance:
         target, perm = self._resolve(value)
         if target in view.values:
             return Fate(value, "same") if target == value else Fate(value, "alias", target, perm)
-        if target in view.constants or target in self.folded:
+        if target in view.constants:
             return Fate(value, "folded")
         producer = producers.get(target, producers[value])
         if producer.name in view.owners:
             return Fate(value, "inside", view.owners[producer.name])
+        if target in self.folded or value in self.folded:
+            return Fate(value, "folded")
         if target in self.dead or value in self.dead:
             return Fate(value, "dead")
         return Fate(value, "unknown")
@@ -132,7 +134,7 @@ class Provenance:
         while value in self.aliases:
             step = self.aliases[value]
             if step.perm is not None:
-                # value = transpose(step.value, step.perm); original = transpose(value, perm)
+                # Transposing twice is transposing by the composed permutation.
                 perm = step.perm if perm is None else tuple(step.perm[i] for i in perm)
             value = step.value
             if value in seen:
@@ -186,7 +188,9 @@ class _View:
 
     @classmethod
     def of(cls, model: ir.Model) -> _View:
-        values = {v.name or "" for v in model.graph.inputs}
+        values = {
+            f"{scope}{v.name}" for scope, graph in all_graphs(model.graph) for v in graph.inputs
+        }
         owners: dict[str, str] = {}
         for scoped in walk(model.graph):
             values.update(scoped.key(value) for value in scoped.node.outputs)

@@ -79,6 +79,7 @@ class CompileUnit:
         name_nodes(model)
         name_outputs(model)
         soc = model.metadata_props.get(SOC_KEY)
+        log = json.loads(model.metadata_props.get(LOG_KEY, "[]"))
         return cls(
             model=model,
             provenance=Provenance.of(model),

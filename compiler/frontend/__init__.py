@@ -1,0 +1,1 @@
+"""Models in: PyTorch, Hugging Face folders and ONNX files."""

@@ -1,0 +1,1 @@
+"""The OM container: schema, writer, reader, self-check."""

@@ -1,0 +1,1 @@
+"""Running artifacts: sessions, and the numerics of the simulated device."""

@@ -1,0 +1,1 @@
+"""Operator tables, generated from the fact sheets."""

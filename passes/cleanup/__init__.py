@@ -1,0 +1,1 @@
+"""Passes that make the graph smaller without changing a number."""

@@ -1,0 +1,1 @@
+"""Passes that put several nodes into one that the target has a kernel for."""

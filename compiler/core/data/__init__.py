@@ -1,0 +1,1 @@
+"""Package data of the core: the SoC table."""
