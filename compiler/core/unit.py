@@ -84,9 +84,7 @@ class CompileUnit:
             model=model,
             provenance=Provenance.of(model),
             target=Target.parse(*json.loads(soc)) if soc else None,
-            log=[
-                Stage.from_row(row) for row in json.loads(model.metadata_props.get(LOG_KEY, "[]"))
-            ],
+            log=[Stage.from_row(row) for row in log],
             examples=_read_examples(source),
             source=source,
         )
