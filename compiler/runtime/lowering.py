@@ -1,0 +1,238 @@
+"""Lowering of 16-bit floats to what a device does with them (D1).
+
+onnxruntime's CPU keeps float32 between float16 nodes, so running a float16 graph there shows
+float32's numbers. A device stores float16 between kernels and accumulates in float32 inside them.
+The same numerics come from a float32 graph in which every value stored between two nodes passes
+``Cast(float16)`` and ``Cast(float32)``:
+
+    x ─▶ MatMul ─▶ y__raw ─▶ Cast(f16) ─▶ y__half ─▶ Cast(f32) ─▶ y ─▶ next node
+
+The rounded value carries the original name, so whoever taps ``y`` sees what the consumer sees.
+Nodes that only move or select numbers need no rounding: what they read is rounded already. A fused
+operator (domain ``npu``) is one kernel: its body stays in float32 and its outputs are rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from cannc.compiler.core.graphs import all_graphs, subgraphs, unique, walk
+from cannc.compiler.core.tensors import cast_to
+from cannc.compiler.runtime.dtypes import (
+    DTYPE_ATTRIBUTES,
+    HALF,
+    half_of,
+    infer_types,
+    mentions_half,
+    values_of,
+    with_dtype,
+)
+
+Half = Literal["round", "widen"]
+
+FLOAT = ir.DataType.FLOAT
+FUSED_DOMAIN = "npu"
+
+_MOVES = """
+    Identity Reshape Transpose Slice Concat Gather GatherElements GatherND Flatten Squeeze Unsqueeze
+    Expand Tile Split Pad Where Compress ScatterElements Scatter ScatterND TensorScatter
+    DepthToSpace SpaceToDepth ReverseSequence Trilu CenterCropPad Unique OneHot EyeLike Constant
+    ConstantOfShape SequenceAt SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SplitToSequence
+    ConcatFromSequence Optional OptionalGetElement If Loop Scan SequenceMap Dropout
+"""
+_SELECTS = """
+    Max Min Clip Relu Neg Abs Sign Ceil Floor Round ReduceMax ReduceMin MaxPool GlobalMaxPool
+    MaxUnpool TopK Hardmax Bernoulli
+"""
+EXACT_OPS = frozenset((_MOVES + _SELECTS).split())
+"""Operators whose float outputs are exact in float16 when their inputs are."""
+
+STANDARD = frozenset({"", "ai.onnx"})
+
+
+def lower(model: ir.Model, *, half: Half) -> ir.Model:
+    """Return a float32 model with the numerics of the 16-bit float `model`; see the module.
+
+    Args:
+        model: Any model; not changed. Calls of functions outside the fused domain are inlined,
+            since values inside them are stored too.
+        half: ``"round"`` simulates the device. ``"widen"`` computes everything in float32 without
+            rounding, which is what a golden reference wants.
+
+    Returns:
+        A copy. Tensors of float16 at the graph's border keep their dtype, except that outputs are
+        float32 in ``"widen"``; bfloat16 tensors, sequences and optionals become float32 there, for
+        onnxruntime's Python cannot pass them. Weights keep their storage and are cast by a node, so
+        that nothing is read here. A model without 16-bit floats comes back as it was.
+    """
+    lowered = model.clone()
+    if not mentions_half(lowered):
+        return lowered
+    InlinePass(lambda function: function.domain != FUSED_DOMAIN)(lowered)
+    infer_types(lowered)
+    _Lowering(lowered, half).run()
+    return lowered
+
+
+class _Lowering:
+    """One run over one model, in place."""
+
+    def __init__(self, model: ir.Model, half: Half) -> None:
+        self.model = model
+        self.half = half
+        self.taken = _names(model)
+
+    def run(self) -> None:
+        graph = self.model.graph
+        border = [half_of(value) for value in graph.outputs]
+        graphs = [g for _, g in all_graphs(graph)]
+        weights = [v for g in graphs for v in g.initializers.values() if half_of(v)]
+        inputs = [v for v in graph.inputs if half_of(v) == ir.DataType.FLOAT16]
+        stored = [(v, half_of(v)) for s in walk(graph) for v in s.node.outputs]
+        for scoped in walk(graph):
+            self._widen_attributes(scoped.node, keep_casts=self.half == "round")
+        for function in self.model.functions.values():
+            self._widen_function(function)
+        keep = dict.fromkeys((*weights, *inputs))
+        for g in graphs:
+            _widen_types(v for v in values_of(g) if v not in keep)
+        if self.half == "round":
+            for value, dtype in stored:
+                if dtype is not None and not _is_exact(value.producer()):
+                    self._round(value, dtype)
+        for value in keep:
+            self._read_as_float(value)
+        if self.half == "round":
+            for index, dtype in enumerate(border):
+                self._narrow_output(index, dtype)
+
+    # -- attributes and bodies -----------------------------------------------------------------
+
+    def _widen_attributes(self, node: ir.Node, *, keep_casts: bool) -> None:
+        """Let attributes that name or hold 16-bit floats say float32.
+
+        A Cast to them stays in the rounding graph: it is the rounding, and from float64 it must
+        happen in one step.
+        """
+        if keep_casts and node.op_type == "Cast":
+            return
+        for name, attribute in [*node.attributes.items()]:
+            if attribute.is_ref():
+                continue
+            if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALF:
+                node.attributes[name] = ir.AttrTensor(name, cast_to(attribute.as_tensor(), FLOAT))
+            elif attribute.type == ir.AttributeType.TYPE_PROTO:
+                kind = attribute.value
+                if kind.type.dtype in HALF:
+                    wide = ir.TypeAndShape(with_dtype(kind.type, FLOAT), kind.shape)
+                    node.attributes[name] = ir.Attr(name, attribute.type, wide)
+            elif _is_half_code(node, attribute):
+                node.attributes[name] = ir.AttrInt64(name, FLOAT)
+
+    def _widen_function(self, function: ir.Function) -> None:
+        """Let a fused operator's body compute in float32: its own half casts do nothing."""
+        _widen_types((*function.inputs, *(v for node in function for v in node.outputs)))
+        for node in function:
+            self._widen_attributes(node, keep_casts=False)
+            for _, graph in subgraphs(node):
+                for _, inner in all_graphs(graph):
+                    _widen_types(values_of(inner))
+                for scoped in walk(graph):
+                    self._widen_attributes(scoped.node, keep_casts=False)
+
+    # -- values --------------------------------------------------------------------------------
+
+    def _round(self, value: ir.Value, dtype: ir.DataType) -> None:
+        """Round what `value`'s users read to `dtype`."""
+        node, name = value.producer(), value.name or "value"
+        if node is not None and node.op_type == "Cast":
+            value.type, value.name = ir.TensorType(dtype), self._fresh(f"{name}__half")
+            self._cast_behind(value, FLOAT, name)
+            return
+        value.name = self._fresh(f"{name}__raw")
+        rounded = self._cast_behind(value, dtype, self._fresh(f"{name}__half"))
+        self._cast_behind(rounded, FLOAT, name)
+
+    def _read_as_float(self, value: ir.Value) -> None:
+        """Give users of a float16 input or weight a float32 copy of it.
+
+        In the main graph it may itself be an output, of its own dtype; a branch yields float32.
+        """
+        inner = value.graph is not self.model.graph
+        if value.uses() or (inner and value.is_graph_output()):
+            name = self._fresh(f"{value.name}__float")
+            self._cast_behind(value, FLOAT, name, outputs=inner)
+
+    def _narrow_output(self, index: int, dtype: ir.DataType | None) -> None:
+        """Give a graph output its declared dtype back; its name moves with it."""
+        graph = self.model.graph
+        value = graph.outputs[index]
+        if dtype != ir.DataType.FLOAT16 or value.dtype != FLOAT:
+            return
+        name, value.name = value.name or "", self._fresh(f"{value.name}__float")
+        node = self._cast(value, dtype, name)
+        graph.append(node)
+        graph.outputs[index] = node.outputs[0]
+
+    def _cast_behind(
+        self, value: ir.Value, dtype: ir.DataType, name: str, *, outputs: bool = True
+    ) -> ir.Value:
+        """Insert a Cast behind `value` and let all its users read the result, called `name`."""
+        graph, producer = value.graph, value.producer()
+        assert isinstance(graph, ir.Graph)
+        users = [*value.uses()]
+        node = self._cast(value, dtype, name)
+        if producer is not None:
+            graph.insert_after(producer, node)
+        else:
+            graph.insert_before(graph[0], node) if len(graph) else graph.append(node)
+        for user, index in users:
+            user.replace_input_with(index, node.outputs[0])
+        for index, output in enumerate(graph.outputs):
+            if outputs and output is value:
+                graph.outputs[index] = node.outputs[0]
+        return node.outputs[0]
+
+    def _cast(self, value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
+        out = ir.Value(name=name, shape=value.shape, type=ir.TensorType(dtype))
+        to = ir.AttrInt64("to", dtype)
+        return ir.Node("", "Cast", [value], [to], outputs=[out], name=self._fresh(f"{name}__cast"))
+
+    def _fresh(self, name: str) -> str:
+        fresh = unique(name, self.taken)
+        self.taken.add(fresh)
+        return fresh
+
+
+def _is_exact(node: ir.Node | None) -> bool:
+    if node is None or node.domain not in STANDARD or node.op_type not in EXACT_OPS:
+        return False
+    if node.op_type in ("ScatterElements", "ScatterND"):
+        return node.attributes.get_string("reduction", "none") == "none"
+    return node.op_type != "Dropout" or len(node.inputs) < 3  # else it may scale, as in training
+
+
+def _is_half_code(node: ir.Node, attribute: ir.Attr) -> bool:
+    # Fused operators count dtypes as GE does, so only standard ones are read this way.
+    return (
+        node.domain in STANDARD
+        and attribute.name in DTYPE_ATTRIBUTES
+        and attribute.type == ir.AttributeType.INT
+        and attribute.value in HALF
+    )
+
+
+def _widen_types(values: Iterable[ir.Value]) -> None:
+    for value in values:
+        if value.type is not None and value.type.dtype in HALF:
+            value.type = with_dtype(value.type, FLOAT)
+
+
+def _names(model: ir.Model) -> set[str | None]:
+    """Names of values and nodes in all scopes: a branch must not shadow an outer value."""
+    values = {value.name for _, graph in all_graphs(model.graph) for value in values_of(graph)}
+    return values | {scoped.node.name for scoped in walk(model.graph)}
