@@ -1,0 +1,172 @@
+"""Read an offline model of any generation; a host artifact gives its ONNX model back.
+
+Opening reads the header and the partition table; everything else is read when asked for, and
+weights stay in the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from cannc.compiler.core.errors import UsageError
+from cannc.compiler.om import own
+from cannc.compiler.om.attributes import to_dict, typed
+from cannc.compiler.om.compression import decompress
+from cannc.compiler.om.decode import decode_model
+from cannc.compiler.om.faults import damaged
+from cannc.compiler.om.header import BUNDLE, FLOW, HEADER_BYTES, VERSION_2, Header
+from cannc.compiler.om.inout_info import InOutInfo
+from cannc.compiler.om.partitions import Partition, PartitionType, Table, read_tables
+from cannc.compiler.om.proto import ModelDef
+from cannc.compiler.om.weights import WeightRegion
+
+MODEL_DEF_LIMIT_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class OmFile:
+    """An offline model.
+
+    Attributes:
+        path: The file, resolved.
+        base: File offset of the header; not 0 for a model inside a bundle.
+        header: The header.
+        tables: Partition table of each model in the file; the first belongs to the root graph.
+    """
+
+    path: Path
+    base: int
+    header: Header
+    tables: tuple[Table, ...]
+
+    @classmethod
+    def open(cls, path: Path) -> OmFile:
+        """Read header and partition table.
+
+        Raises:
+            ModelError: ``OM001`` not an offline model, ``OM002`` cut off or too long, ``OM003``
+                broken partition table.
+            UsageError: ``IO010`` no such file, ``IO011`` unreadable.
+        """
+        if not path.is_file():
+            raise UsageError(
+                "IO010",
+                "no such file",
+                where=str(path),
+                fix="check the path; folders are not models",
+            )
+        try:
+            return cls._open(path.resolve(), 0, path.stat().st_size)
+        except OSError as error:
+            raise UsageError(
+                "IO011", "cannot read the file", where=str(path), why=str(error.strerror)
+            ) from error
+
+    @classmethod
+    def _open(cls, path: Path, base: int, end: int) -> OmFile:
+        with path.open("rb") as stream:
+            stream.seek(base)
+            header = Header.parse(stream.read(min(HEADER_BYTES, end - base)), path)
+            _check_length(header, end - base, path)
+            return cls(path, base, header, read_tables(stream, header, base, end, path))
+
+    @property
+    def partitions(self) -> Table:
+        """The partitions of the root model."""
+        return self.tables[0]
+
+    def find(self, kind: PartitionType, model: int = 0) -> Partition | None:
+        """Return the first partition of a type in one of the models, as loaders do."""
+        return next((part for part in self.tables[model] if part.type == kind), None)
+
+    def read(self, partition: Partition) -> bytes:
+        """Return a partition's bytes."""
+        with self.path.open("rb") as stream:
+            stream.seek(partition.offset)
+            return stream.read(partition.size)
+
+    @cached_property
+    def definition(self) -> Any:
+        """The ``ge.proto.ModelDef`` of the root model, attribute compression undone.
+
+        Raises:
+            ModelError: ``OM004`` it is missing or unreadable, ``OM005`` encrypted.
+        """
+        return self.read_definition(0)
+
+    def read_definition(self, model: int) -> Any:
+        """Return the ModelDef of one of the models in the file; see `definition`."""
+        if self.header.encrypted:
+            why = "the header says that its contents are encrypted"
+            raise damaged("OM005", "the model is encrypted", self.path, why, "ask for a plain file")
+        part = self.find(PartitionType.MODEL_DEF, model)
+        if part is None:
+            kinds = ", ".join(p.name for p in self.tables[model])
+            if self.header.model_type in (FLOW, BUNDLE):
+                kinds += "; it is a container of several models"
+            raise damaged("OM004", "there is no model definition", self.path, f"found {kinds}")
+        if part.size > MODEL_DEF_LIMIT_BYTES:
+            why = f"{part.size} bytes, protobuf ends at 2 GB"
+            raise damaged("OM004", "the model definition cannot be read", self.path, why)
+        definition = ModelDef()
+        try:
+            definition.ParseFromString(self.read(part))
+        except DecodeError as error:
+            why = f"its {part.size} bytes are no ge.proto.ModelDef"
+            raise damaged("OM004", "the model definition cannot be read", self.path, why) from error
+        decompress(definition, self.path)
+        return definition
+
+    @cached_property
+    def model_attributes(self) -> dict[str, Any]:
+        """The model's attributes as Python values."""
+        return to_dict(self.definition.attr)
+
+    @property
+    def is_host(self) -> bool:
+        """Is this a host artifact of ours, without device code?"""
+        kind = typed(self.definition.attr, own.ARTIFACT_KIND, "s", "")
+        return bool(kind == own.HOST_ONLY)
+
+    @property
+    def weight_region(self) -> WeightRegion:
+        """Where the root model's weights are."""
+        part = self.find(PartitionType.WEIGHTS_DATA)
+        return WeightRegion(self.path, *((part.offset, part.size) if part else (0, 0)))
+
+    @cached_property
+    def interface(self) -> InOutInfo | None:
+        """MODEL_INOUT_INFO; None in files from before its introduction."""
+        part = self.find(PartitionType.MODEL_INOUT_INFO)
+        return InOutInfo.parse(self.read(part), self.path) if part else None
+
+    def to_model(self) -> ir.Model:
+        """Return the ONNX model of a host artifact; its weights stay mapped from this file.
+
+        Raises:
+            ModelError: ``OM010`` not a host artifact, ``OM007`` or ``OM008`` damaged.
+        """
+        if not self.is_host:
+            raise damaged(
+                "OM010",
+                "not a host artifact of cannc",
+                self.path,
+                "a compiler for the device wrote it; its graph is not ONNX any more",
+                "use it on a device, or compile the ONNX model again with --backend host",
+            )
+        return decode_model(self.definition, self.weight_region)
+
+
+def _check_length(header: Header, available: int, path: Path) -> None:
+    body = available - HEADER_BYTES
+    # Bundles count the header in (om-format.md section 3).
+    bundle = header.model_type == BUNDLE and header.version >= VERSION_2
+    if header.body_bytes not in ((body, available) if bundle else (body,)):
+        why = f"the header promises {header.body_bytes} bytes after it, there are {body}"
+        raise damaged("OM002", "the file has the wrong length", path, why)

@@ -1,0 +1,219 @@
+"""Tensors of the graph in WEIGHTS_DATA: placed, streamed, shared when equal, and found again.
+
+Placement rules: om-format.md section 5. One tensor is in memory at a time, and tensors in files not
+even that: they are copied in chunks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import onnx
+import onnx_ir as ir
+
+from cannc.compiler.om import own
+from cannc.compiler.om.attributes import put_list, typed
+from cannc.compiler.om.descriptors import fill, real_dtype
+from cannc.compiler.om.dtypes import GRAPH_DTYPE, packed_bytes
+from cannc.compiler.om.faults import damaged
+
+ALIGNMENT_BYTES = 512
+# Offset 0 means "not placed" to GE, and ATC leaves the first 512 bytes unused.
+FIRST_OFFSET = 512
+# Tensors in attributes of this size and more go to WEIGHTS_DATA as well: MODEL_DEF has a limit.
+INLINE_BELOW_BYTES = 1024
+_TRAILER_BYTES = 32
+
+
+class WeightWriter:
+    """Appends tensors to a stream as the WEIGHTS_DATA partition, which starts at `start`."""
+
+    def __init__(self, stream: IO[bytes], start: int) -> None:
+        self.start = start
+        self._stream = stream
+        self._end = FIRST_OFFSET
+        self._by_content: dict[tuple[int, bytes], int] = {}
+        self._by_source: dict[tuple[object, ...], tuple[int, int]] = {}
+
+    @property
+    def used(self) -> bool:
+        """Was anything placed?"""
+        return bool(self._by_content)
+
+    def place(self, tensor: ir.TensorProtocol) -> tuple[int, int]:
+        """Write a tensor unless equal bytes are there already.
+
+        Returns:
+            Offset inside the partition and length in bytes.
+        """
+        source = _source_key(tensor)
+        if source is not None and source in self._by_source:
+            return self._by_source[source]
+        sink = _Sink(self._stream, self.start + self._end)
+        if tensor.dtype == ir.DataType.STRING:
+            sink.write(string_bytes(tensor))
+        else:
+            # Files are copied in chunks, lazy tensors computed once, here.
+            tensor.tofile(sink)  # type: ignore[attr-defined]
+        placed = (self._by_content.setdefault(sink.key, self._end), sink.length)
+        if placed[0] == self._end:
+            self._end = _aligned(self._end + sink.length)
+            sink.write(bytes(-sink.length % ALIGNMENT_BYTES))
+        if source is not None:
+            self._by_source[source] = placed
+        return placed
+
+    def finish(self) -> int:
+        """Pad both ends as ATC does; return the partition's size in bytes."""
+        size = _aligned(self._end + _TRAILER_BYTES)
+        # What a tensor that turned out to be a copy has left behind goes away.
+        self._stream.truncate(self.start + self._end)
+        self._stream.truncate(self.start + size)
+        return size
+
+
+class _Sink:
+    """Writes to a stream and digests what it writes."""
+
+    def __init__(self, stream: IO[bytes], position: int) -> None:
+        stream.seek(position)
+        self._stream = stream
+        self._state = hashlib.sha256()
+        self.length = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._stream.write(data)
+        self._state.update(data)
+        self.length += len(data)
+
+    @property
+    def key(self) -> tuple[int, bytes]:
+        return self.length, self._state.digest()
+
+
+def encode_tensor(target: Any, tensor: ir.TensorProtocol, weights: WeightWriter | None) -> None:
+    """Fill a TensorDef; the data goes to `weights`, or inline when that is None."""
+    dims = tuple(tensor.shape.numpy())
+    if tensor.dtype == ir.DataType.STRING:
+        row = True
+    else:
+        row = tensor.dtype not in GRAPH_DTYPE and tensor.dtype.bitwidth < 8
+    if weights is None:
+        target.data = tensor_bytes(tensor)
+        length = len(target.data)
+    else:
+        offset, length = weights.place(tensor)
+        target.desc.data_offset = offset
+    fill(target.desc, tensor.dtype, (length,) if row else dims)
+    if row:
+        put_list(target.desc.attr, own.SHAPE, "i", dims)
+    target.desc.weight_size = length
+    own.put_notes(target.desc.attr, tensor.doc_string, tensor.metadata_props)
+
+
+def tensor_bytes(tensor: ir.TensorProtocol) -> bytes:
+    """Return a tensor's bytes as they are stored: little-endian, 4-bit types packed."""
+    return string_bytes(tensor) if tensor.dtype == ir.DataType.STRING else tensor.tobytes()
+
+
+def string_bytes(tensor: ir.TensorProtocol) -> bytes:
+    """Return the strings of a tensor as a serialized TensorProto (no numbers to lay out)."""
+    proto = onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=tensor.shape.numpy())
+    proto.string_data.extend(tensor.numpy().reshape(-1).tolist())
+    return proto.SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class WeightRegion:
+    """The WEIGHTS_DATA partition of a file, from which tensors are mapped.
+
+    Attributes:
+        path: The file, resolved.
+        offset: File offset of the partition.
+        size: Its size in bytes; 0 when the file has none.
+    """
+
+    path: Path
+    offset: int
+    size: int
+
+    def tensor(self, definition: Any, name: str) -> ir.TensorProtocol:
+        """Return the tensor that a TensorDef describes; its data stays in the file.
+
+        Raises:
+            ModelError: ``OM008`` unknown type, data outside the partition, or of another length.
+        """
+        desc = definition.desc
+        dtype = real_dtype(desc)
+        if not dtype:
+            raise self._bad(name, f"data type {desc.dtype} has no counterpart in ONNX")
+        dims = typed(desc.attr, own.SHAPE, "list:i", list(desc.shape.dim))
+        if any(dim < 0 for dim in dims):
+            raise self._bad(name, f"shape {dims} is negative")
+        doc, metadata = own.notes(desc.attr)
+        if dtype == ir.DataType.STRING:
+            tensor: ir.TensorProtocol = self._strings(definition, dims, name)
+        else:
+            tensor = self._numbers(definition, dtype, dims, name)
+        tensor.doc_string = doc
+        tensor.metadata_props.update(metadata)
+        return tensor
+
+    def _numbers(
+        self, definition: Any, dtype: ir.DataType, dims: list[int], name: str
+    ) -> ir.TensorProtocol:
+        needed = packed_bytes(dtype, math.prod(dims))
+        stored = len(definition.data) or definition.desc.weight_size
+        if stored != needed:
+            raise self._bad(name, f"shape {dims} needs {needed} bytes, {stored} are stored")
+        if needed and not definition.data:
+            return ir.ExternalTensor(
+                self.path.name,
+                self._locate(definition.desc, name),
+                needed,
+                dtype,
+                shape=ir.Shape(dims),
+                name=name,
+                base_dir=self.path.parent,
+            )
+        proto = onnx.TensorProto(
+            name=name, data_type=dtype.value, dims=dims, raw_data=definition.data
+        )
+        return ir.from_proto(proto)
+
+    def _strings(self, definition: Any, dims: list[int], name: str) -> ir.StringTensor:
+        data = definition.data
+        if not data:
+            with self.path.open("rb") as stream:
+                stream.seek(self._locate(definition.desc, name))
+                data = stream.read(definition.desc.weight_size)
+        proto = onnx.TensorProto.FromString(data)
+        if len(proto.string_data) != math.prod(dims):
+            why = f"shape {dims}, but {len(proto.string_data)} strings"
+            raise self._bad(name, why)
+        return ir.StringTensor(list(proto.string_data), shape=ir.Shape(dims), name=name)
+
+    def _locate(self, desc: Any, name: str) -> int:
+        offset, size = desc.data_offset, desc.weight_size
+        if min(offset, size) < 0 or offset + size > self.size:
+            why = f"bytes {offset} to {offset + size} of a weights partition of {self.size}"
+            raise self._bad(name, why)
+        return self.offset + int(offset)
+
+    def _bad(self, name: str, why: str) -> Exception:
+        return damaged("OM008", f"tensor '{name}' cannot be read", self.path, why)
+
+
+def _source_key(tensor: ir.TensorProtocol) -> tuple[object, ...] | None:
+    """Return what tells equal external tensors without reading them."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return None
+    return (str(tensor.path), tensor.offset, tensor.length, tensor.dtype)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

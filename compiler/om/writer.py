@@ -1,0 +1,158 @@
+"""Write a host artifact: an OM container with the ONNX graph, marked as holding no device code.
+
+What may be filled in and what may not: om-format.md section 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import onnx_ir as ir
+
+from cannc.compiler.core.errors import ModelError, UsageError
+from cannc.compiler.core.files import atomic_write, check_writable
+from cannc.compiler.core.graphs import all_graphs
+from cannc.compiler.om import own
+from cannc.compiler.om.attributes import Scalar, put, put_list
+from cannc.compiler.om.descriptors import UNKNOWN_RANK
+from cannc.compiler.om.dtypes import ACL_DTYPE, ACL_UNDEFINED, FORMAT_ND
+from cannc.compiler.om.encode import encode_model
+from cannc.compiler.om.header import HEADER_BYTES, Header
+from cannc.compiler.om.inout_info import InOutInfo, TensorInfo
+from cannc.compiler.om.partitions import PartitionType, pack_table, table_bytes
+from cannc.compiler.om.selfcheck import check_file
+from cannc.compiler.om.weights import WeightWriter
+
+# The loader compares these with the running system and refuses the file early, with this text in
+# its message, instead of failing late and obscurely on a model without tasks.
+HOST_SYSTEM = "cannc-host-only-no-device-code"
+HOST_MARK = b"cannc host-only artifact"
+# The format generation that current ATC writes; a constant of the format, not a claim of origin.
+PLATFORM_VERSION = "1.11.0.0"
+MODEL_DEF_LIMIT_BYTES = 2**31 - 1
+
+
+def write_om(
+    model: ir.Model, out: Path, *, name: str, attributes: Mapping[str, str | int | bytes]
+) -> None:
+    """Write `out`, whole or not at all, after checking it by the rules of its readers.
+
+    The bytes depend on the model, `name` and `attributes` alone.
+
+    Args:
+        model: The model: functions, nested graphs and metadata included; not changed. Weights are
+            streamed, equal ones are stored once.
+        out: Path of the .om file.
+        name: Model name in the header (at most 31 bytes are kept) and in the graph.
+        attributes: Further model attributes, e.g. the target.
+
+    Raises:
+        ModelError: ``OM020`` to ``OM029``: the model holds what the container cannot express.
+        UsageError: the path cannot be written, or an attribute name is taken.
+    """
+    for source in {tensor.path for tensor in _external(model)}:
+        check_writable(out, Path(source))
+    with atomic_write(out) as stream:
+        _write(stream, model, name, attributes)
+        stream.flush()
+        check_file(Path(stream.name))
+
+
+def _write(stream: IO[bytes], model: ir.Model, name: str, attributes: Mapping[str, Scalar]) -> None:
+    # The weights come first: their places are known once they are written, and MODEL_DEF, which
+    # names the places, follows. Readers look partitions up by type.
+    weights = WeightWriter(stream, HEADER_BYTES + table_bytes(3))
+    definition = encode_model(model, name, weights)
+    weight_bytes = weights.finish() if weights.used else 0
+    _put_model_attributes(definition, model, weight_bytes, attributes)
+    parts = {
+        PartitionType.MODEL_INOUT_INFO: _inout_info(model, definition).pack(),
+        PartitionType.MODEL_DEF: _serialized(definition),
+    }
+    table = [(kind, len(data)) for kind, data in parts.items()]
+    if weight_bytes:
+        table.insert(0, (PartitionType.WEIGHTS_DATA, weight_bytes))
+    start = HEADER_BYTES + table_bytes(len(table))
+    header = Header(
+        model_length=start - HEADER_BYTES + sum(size for _, size in table),
+        name=name,
+        user_info=HOST_MARK,
+        platform_version=PLATFORM_VERSION,
+        checks_host=1,
+    )
+    stream.seek(0)
+    stream.write(header.pack() + pack_table(table))
+    stream.seek(start + weight_bytes)
+    for data in parts.values():
+        stream.write(data)
+    stream.truncate()
+
+
+def _serialized(definition: Any) -> bytes:
+    size = definition.ByteSize()
+    if size > MODEL_DEF_LIMIT_BYTES:
+        raise ModelError(
+            "OM023",
+            f"the graph without its weights takes {size / 1e9:.1f} GB, readers stop at 2 GB",
+            fix="split the model",
+        )
+    data: bytes = definition.SerializeToString(deterministic=True)
+    return data
+
+
+def _put_model_attributes(
+    definition: Any, model: ir.Model, weight_bytes: int, attributes: Mapping[str, Scalar]
+) -> None:
+    attrs = definition.attr
+    outputs = next(op for op in definition.graph[0].op if op.type == "NetOutput")
+    put(attrs, own.ARTIFACT_KIND, own.HOST_ONLY)
+    put(attrs, "host_env_os", HOST_SYSTEM)
+    put(attrs, "host_env_cpu", HOST_SYSTEM)
+    put(attrs, "memory_size", 0)
+    put(attrs, "weight_size", weight_bytes)
+    put_list(attrs, "om_info_list", "i", [weight_bytes, 0, 0, 0, 0])
+    edges = zip(outputs.src_name, outputs.src_index, model.graph.outputs, strict=True)
+    names = [f"{node}:{index}:{value.name}" for node, index, value in edges]
+    put_list(attrs, "attr_model_out_nodes_name", "s", names)
+    for key, value in attributes.items():
+        if key in attrs:
+            raise UsageError(
+                "OM024", f"model attribute '{key}' is set by the container itself", where="write_om"
+            )
+        put(attrs, key, value)
+
+
+def _inout_info(model: ir.Model, definition: Any) -> InOutInfo:
+    """Describe the interface by the descriptors that the graph carries."""
+    root = definition.graph[0]
+    data = sorted((op for op in root.op if op.type == "Data"), key=lambda op: op.attr["index"].i)
+    outputs = next(op for op in root.op if op.type == "NetOutput")
+    inputs = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
+    if not outputs.input:
+        raise ModelError("OM025", "the model has no output", where=f"graph '{root.name}'")
+    return InOutInfo(
+        [_tensor_info(v, op.output_desc[0]) for v, op in zip(inputs, data, strict=True)],
+        [_tensor_info(v, d) for v, d in zip(model.graph.outputs, outputs.input_desc, strict=True)],
+    )
+
+
+def _tensor_info(value: ir.Value, desc: Any) -> TensorInfo:
+    dims = tuple(desc.shape.dim)
+    dtype = value.dtype or ir.DataType.UNDEFINED
+    return TensorInfo(
+        name=value.name or "",
+        size=desc.size,
+        format=FORMAT_ND,
+        dtype=ACL_DTYPE.get(dtype, ACL_UNDEFINED),
+        dims=dims,
+        dims_v2=() if dims == UNKNOWN_RANK else dims,
+    )
+
+
+def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    for _, graph in all_graphs(model.graph):
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                yield value.const_value
