@@ -1,0 +1,122 @@
+"""Is there a plugin for this exact ``domain::opset::type``?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cannc.op_support.advice import cure_for
+from cannc.op_support.releases import unknown_operator_code
+from cannc.op_support.report import Finding, Severity
+from cannc.op_support.schema import Operator
+from cannc.op_support.site import PARSER_RUN, Site
+
+# npu-ops.md section 6: names that torch_npu's exporter writes and that no open plugin registers,
+# with the registered name where there is one.
+EXPORTER_NAMES = {
+    "NPUGeGlu": "npu::NPUGeglu",
+    "NPUWeightQuantBatchMatmulV2": "npu::WeightQuantBatchMatmulV2",
+    "NPUScatterOP": "npu::NPUScatter",
+    "NPUScatterNdUpdate": "",
+    "NPUPromptFlashAttention": "",
+    "NPUIncreFlashAttention": "",
+    "NPUDeepNorm": "",
+    "NPUMaskedSoftmaxWithRelPosBias": "",
+    "NPUMaskedFillRange": "",
+    "NPUNormalizeBatch": "",
+    "NPUIfmr": "",
+    "NPURotatedBoxDecode": "",
+    "NPURotatedBoxEncode": "",
+    "NPUStrideAdd": "",
+    "NPUMmAllReduceBase": "",
+}
+
+
+def check(site: Site) -> Iterator[Finding]:
+    """Yield at most one finding: the node has no plugin at this opset."""
+    if site.opset is None:
+        yield site.finding(
+            "OP061",
+            Severity.REFUSED,
+            f"its domain '{site.node.domain}' is not in opset_import",
+            source=PARSER_RUN,
+            atc_code="E19999",
+            cure="export the model again, or add the import",
+        )
+        return
+    entry = site.entry
+    if entry is not None and entry.registered_at(site.opset):
+        return
+    atc_code = unknown_operator_code(site.world.target)
+    if site.node.domain == "npu" and site.op_type in EXPORTER_NAMES:
+        right = EXPORTER_NAMES[site.op_type]
+        yield site.finding(
+            "OP003",
+            Severity.REFUSED,
+            "torch_npu's exporter writes this name, but no open plugin registers it",
+            source="npu-ops.md section 6",
+            atc_code=atc_code,
+            cure=f"call it {right}" if right else "export without the torch_npu operator",
+        )
+    elif entry is None or entry.status == "unregistered":
+        yield site.finding(
+            "OP001",
+            Severity.REFUSED,
+            f"no plugin for {_full_name(site)} in any release that could be read",
+            source=PARSER_RUN,
+            atc_code=atc_code,
+            cure=cure_for(site.key),
+        )
+    elif entry.status == "documented" and site.opset in entry.opsets:
+        yield _documented(site, entry, atc_code)
+    else:
+        yield _other_opset(site, entry, atc_code)
+
+
+def _documented(site: Site, entry: Operator, atc_code: str) -> Finding:
+    """Only documents list it; refused when the open parser was run on it, else unknown."""
+    ran = entry.refused_when_run
+    why = "only vendor documents list it; its plugin, if there is one, is closed"
+    if ran:
+        why += "; the open parser was run and refused it"
+    return site.finding(
+        "OP004",
+        Severity.REFUSED if ran else Severity.UNKNOWN,
+        why,
+        source=PARSER_RUN if ran else "vendor operator lists",
+        atc_code=atc_code if ran else "",
+        cure=cure_for(site.key),
+    )
+
+
+def _other_opset(site: Site, entry: Operator, atc_code: str) -> Finding:
+    known = entry.opsets
+    above = [opset for opset in known if opset > site.version]
+    nearest = min(above) if above else max(known)
+    why = f"no plugin for {_full_name(site)}; opsets {_ranges(known)} are registered"
+    if site.version in entry.documented_opsets:
+        why += f" (a document of an older release also lists {site.version})"
+    direction = "raise" if above else "lower"
+    return site.finding(
+        "OP002",
+        Severity.REFUSED,
+        why,
+        source=PARSER_RUN,
+        atc_code=atc_code,
+        cure=f"{direction} the model's opset to {nearest} (cannc optimize works at 18)",
+    )
+
+
+def _full_name(site: Site) -> str:
+    domain, _, op_type = site.key.partition("::")
+    return f"{domain}::{site.opset}::{op_type}"
+
+
+def _ranges(opsets: tuple[int, ...]) -> str:
+    """Write sorted numbers as ranges: ``8, 10-18``."""
+    parts: list[list[int]] = []
+    for opset in opsets:
+        if parts and opset == parts[-1][-1] + 1:
+            parts[-1].append(opset)
+        else:
+            parts.append([opset])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
