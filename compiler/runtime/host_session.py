@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from cannc.compiler.core.errors import UsageError, nearest
+from cannc.compiler.runtime.border import carry, from_session, to_session
 from cannc.compiler.runtime.dtypes import HALF, with_dtype
 from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.lowering import FLOAT, Half, lower
@@ -50,6 +50,7 @@ class HostSession:
         self.inputs = input_ports(tapped)
         self.outputs = [_delivered(port, half) for port in output_ports(tapped)]
         lowered = lower(tapped, half=half)
+        carry(lowered)
         constants = [v for v in lowered.graph.inputs if v.is_initializer()]
         for value in constants:  # else onnxruntime would not fold them (D25)
             lowered.graph.inputs.remove(value)
@@ -67,10 +68,10 @@ class HostSession:
             Outputs and taps by name, in their declared dtypes, in the order of `outputs`.
         """
         ready = prepare_feeds(self.inputs, feeds, allow_nan=allow_nan)
-        passed = {port.name: _passable(port, ready[port.name]) for port in self.inputs}
+        passed = {port.name: to_session(port, ready[port.name]) for port in self.inputs}
         names = [port.name for port in self.outputs]
         results = self._session.run(names, passed)
-        return {p.name: _declared(p, r) for p, r in zip(self.outputs, results, strict=True)}
+        return {p.name: from_session(p, r) for p, r in zip(self.outputs, results, strict=True)}
 
 
 def with_outputs(model: ir.Model, names: Sequence[str]) -> ir.Model:
@@ -97,23 +98,3 @@ def _delivered(port: Port, half: Half) -> Port:
     if half == "widen" and port.type is not None and port.dtype in HALF:
         return Port(port.name, with_dtype(port.type, FLOAT), port.shape)
     return port
-
-
-def _passable(port: Port, value: Any) -> Any:
-    """Turn what onnxruntime's Python cannot take into what the lowered graph takes."""
-    if port.dtype in HALF and not (port.is_tensor and port.dtype == ir.DataType.FLOAT16):
-        return _cast_all(value, np.dtype(np.float32))
-    return value
-
-
-def _declared(port: Port, value: Any) -> Any:
-    """Give a result the dtype that the model declares."""
-    if port.dtype not in HALF or port.dtype is None:
-        return value
-    return _cast_all(value, port.dtype.numpy())
-
-
-def _cast_all(value: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(value, list):
-        return [_cast_all(item, dtype) for item in value]
-    return value if value is None else np.asarray(value).astype(dtype, copy=False)

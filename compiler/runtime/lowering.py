@@ -20,8 +20,9 @@ from typing import Literal
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from cannc.compiler.core.graphs import all_graphs, subgraphs, unique, walk
+from cannc.compiler.core.graphs import all_graphs, subgraphs, walk
 from cannc.compiler.core.tensors import cast_to
+from cannc.compiler.runtime.casts import Casts
 from cannc.compiler.runtime.dtypes import (
     DTYPE_ATTRIBUTES,
     HALF,
@@ -41,8 +42,8 @@ _MOVES = """
     Identity Reshape Transpose Slice Concat Gather GatherElements GatherND Flatten Squeeze Unsqueeze
     Expand Tile Split Pad Where Compress ScatterElements Scatter ScatterND TensorScatter
     DepthToSpace SpaceToDepth ReverseSequence Trilu CenterCropPad Unique OneHot EyeLike Constant
-    ConstantOfShape SequenceAt SequenceConstruct SequenceEmpty SequenceInsert SequenceErase SplitToSequence
-    ConcatFromSequence Optional OptionalGetElement If Loop Scan SequenceMap Dropout
+    ConstantOfShape Dropout If Loop Scan SequenceMap SequenceAt SequenceConstruct SequenceEmpty
+    SequenceInsert SequenceErase SplitToSequence ConcatFromSequence Optional OptionalGetElement
 """
 _SELECTS = """
     Max Min Clip Relu Neg Abs Sign Ceil Floor Round ReduceMax ReduceMin MaxPool GlobalMaxPool
@@ -84,7 +85,7 @@ class _Lowering:
     def __init__(self, model: ir.Model, half: Half) -> None:
         self.model = model
         self.half = half
-        self.taken = _names(model)
+        self.casts = Casts(model)
 
     def run(self) -> None:
         graph = self.model.graph
@@ -150,12 +151,12 @@ class _Lowering:
         """Round what `value`'s users read to `dtype`."""
         node, name = value.producer(), value.name or "value"
         if node is not None and node.op_type == "Cast":
-            value.type, value.name = ir.TensorType(dtype), self._fresh(f"{name}__half")
-            self._cast_behind(value, FLOAT, name)
+            value.type, value.name = ir.TensorType(dtype), self.casts.fresh(f"{name}__half")
+            self.casts.behind(value, FLOAT, name)
             return
-        value.name = self._fresh(f"{name}__raw")
-        rounded = self._cast_behind(value, dtype, self._fresh(f"{name}__half"))
-        self._cast_behind(rounded, FLOAT, name)
+        value.name = self.casts.fresh(f"{name}__raw")
+        rounded = self.casts.behind(value, dtype, self.casts.fresh(f"{name}__half"))
+        self.casts.behind(rounded, FLOAT, name)
 
     def _read_as_float(self, value: ir.Value) -> None:
         """Give users of a float16 input or weight a float32 copy of it.
@@ -164,48 +165,14 @@ class _Lowering:
         """
         inner = value.graph is not self.model.graph
         if value.uses() or (inner and value.is_graph_output()):
-            name = self._fresh(f"{value.name}__float")
-            self._cast_behind(value, FLOAT, name, outputs=inner)
+            name = self.casts.fresh(f"{value.name}__float")
+            self.casts.behind(value, FLOAT, name, outputs=inner)
 
     def _narrow_output(self, index: int, dtype: ir.DataType | None) -> None:
         """Give a graph output its declared dtype back; its name moves with it."""
-        graph = self.model.graph
-        value = graph.outputs[index]
-        if dtype != ir.DataType.FLOAT16 or value.dtype != FLOAT:
-            return
-        name, value.name = value.name or "", self._fresh(f"{value.name}__float")
-        node = self._cast(value, dtype, name)
-        graph.append(node)
-        graph.outputs[index] = node.outputs[0]
-
-    def _cast_behind(
-        self, value: ir.Value, dtype: ir.DataType, name: str, *, outputs: bool = True
-    ) -> ir.Value:
-        """Insert a Cast behind `value` and let all its users read the result, called `name`."""
-        graph, producer = value.graph, value.producer()
-        assert isinstance(graph, ir.Graph)
-        users = [*value.uses()]
-        node = self._cast(value, dtype, name)
-        if producer is not None:
-            graph.insert_after(producer, node)
-        else:
-            graph.insert_before(graph[0], node) if len(graph) else graph.append(node)
-        for user, index in users:
-            user.replace_input_with(index, node.outputs[0])
-        for index, output in enumerate(graph.outputs):
-            if outputs and output is value:
-                graph.outputs[index] = node.outputs[0]
-        return node.outputs[0]
-
-    def _cast(self, value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
-        out = ir.Value(name=name, shape=value.shape, type=ir.TensorType(dtype))
-        to = ir.AttrInt64("to", dtype)
-        return ir.Node("", "Cast", [value], [to], outputs=[out], name=self._fresh(f"{name}__cast"))
-
-    def _fresh(self, name: str) -> str:
-        fresh = unique(name, self.taken)
-        self.taken.add(fresh)
-        return fresh
+        value = self.model.graph.outputs[index]
+        if dtype == ir.DataType.FLOAT16 and value.dtype == FLOAT:
+            self.casts.output(self.model.graph, index, dtype, "__float")
 
 
 def _is_exact(node: ir.Node | None) -> bool:
@@ -230,9 +197,3 @@ def _widen_types(values: Iterable[ir.Value]) -> None:
     for value in values:
         if value.type is not None and value.type.dtype in HALF:
             value.type = with_dtype(value.type, FLOAT)
-
-
-def _names(model: ir.Model) -> set[str | None]:
-    """Names of values and nodes in all scopes: a branch must not shadow an outer value."""
-    values = {value.name for _, graph in all_graphs(model.graph) for value in values_of(graph)}
-    return values | {scoped.node.name for scoped in walk(model.graph)}
