@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -56,6 +56,11 @@ def all_graphs(graph: ir.Graph, scope: str = "") -> Iterator[tuple[str, ir.Graph
             yield from all_graphs(inner, f"{scope}{node.name}.{name}/")
 
 
+def node_count(model: ir.Model) -> int:
+    """Return the number of nodes that do something: all graphs, Constant nodes left out."""
+    return sum(scoped.node.op_type != "Constant" for scoped in walk(model.graph))
+
+
 def name_nodes(model: ir.Model) -> None:
     """Give every node a unique, stable name.
 
@@ -66,7 +71,7 @@ def name_nodes(model: ir.Model) -> None:
     """
     top_first = [*model.graph]
     top_first += [s.node for s in walk(model.graph) if s.scope]
-    taken = {node.name for node in top_first if node.name}
+    names = Names(node.name for node in top_first)
     seen: set[str] = set()
     counter = 0
     for node in top_first:
@@ -78,19 +83,46 @@ def name_nodes(model: ir.Model) -> None:
         else:
             seen.add(node.name)
             continue
-        node.name = unique(name, taken)
-        taken.add(node.name)
+        node.name = names.fresh(name)
         seen.add(node.name)
 
 
 def name_outputs(model: ir.Model) -> None:
     """Name skipped outputs: one empty output name makes ATC wire it to every empty input."""
-    taken = {s.node.outputs[i].name for s in walk(model.graph) for i in range(len(s.node.outputs))}
+    names = Names(
+        value.name for _, graph in all_graphs(model.graph) for value in [*graph.inputs, *graph.initializers.values()]
+    )
+    for scoped in walk(model.graph):
+        names.add(value.name for value in scoped.node.outputs)
     for scoped in walk(model.graph):
         for index, value in enumerate(scoped.node.outputs):
             if not value.name:
-                value.name = unique(f"{scoped.node.name}__unused{index}", taken)
-                taken.add(value.name)
+                value.name = names.fresh(f"{scoped.node.name}__unused{index}")
+
+
+class Names:
+    """Names in use; gives out new ones in constant time, however many share a stem."""
+
+    def __init__(self, taken: Iterable[str | None] = ()) -> None:
+        """Args: names that are in use already; None and "" are ignored."""
+        self._taken = {name for name in taken if name}
+        self._suffix: dict[str, int] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+    def add(self, names: Iterable[str | None]) -> None:
+        """Mark more names as in use."""
+        self._taken.update(name for name in names if name)
+
+    def fresh(self, name: str) -> str:
+        """Return `name`, or `name` with a numeric suffix that makes it new; it is then in use."""
+        candidate = name
+        while candidate in self._taken:
+            self._suffix[name] = self._suffix.get(name, 0) + 1
+            candidate = f"{name}_{self._suffix[name]}"
+        self._taken.add(candidate)
+        return candidate
 
 
 def unique(name: str, taken: set[str] | set[str | None]) -> str:

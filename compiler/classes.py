@@ -1,0 +1,71 @@
+"""Thin classes over the library calls, for users who know these names from other toolchains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cannc.compiler import pipeline
+from cannc.compiler.core.errors import UsageError, nearest
+from cannc.compiler.core.unit import CompileUnit, ModelLike
+
+
+class Compiler:
+    """Holds a target and options, and compiles with them.
+
+    Example:
+        compiler = Compiler()
+        compiler.set_target("Ascend910B4")
+        compiler.set_options(backend="host", precision="fp16")
+        compiler.compile("model.onnx", "model.om")
+    """
+
+    _OPTIONS = ("backend", "precision", "require_support")
+
+    def __init__(self) -> None:
+        self._soc: str | None = None
+        self._cann: str | None = None
+        self._options: dict[str, Any] = {}
+
+    def set_target(self, soc: str, cann: str | None = None) -> Compiler:
+        """Choose SoC and CANN release; returns self."""
+        self._soc, self._cann = soc, cann
+        return self
+
+    def set_options(self, **options: Any) -> Compiler:
+        """Set options of `cannc.compile` by name; returns self.
+
+        Raises:
+            UsageError: ``API002`` no such option.
+        """
+        for name in options:
+            if name not in self._OPTIONS:
+                raise UsageError(
+                    "API002",
+                    f"no option '{name}'{nearest(name, self._OPTIONS)}",
+                    fix=f"options: {', '.join(self._OPTIONS)}",
+                )
+        self._options.update(options)
+        return self
+
+    def compile(self, model: ModelLike, out: str | Path) -> Path:
+        """Compile `model` to `out`; see `cannc.compile`."""
+        return pipeline.compile(model, out, soc=self._soc, cann=self._cann, **self._options)
+
+
+class Quantizer:
+    """Holds a scheme and quantizes models with it; see `cannc.quantize`."""
+
+    def __init__(
+        self, scheme: str = "w8a16", algo: str = "minmax", granularity: str = "channel"
+    ) -> None:
+        self.scheme, self.algo, self.granularity = scheme, algo, granularity
+
+    def quantize(
+        self, model: ModelLike, soc: str | None = None, keep: Sequence[str] = ()
+    ) -> CompileUnit:
+        """Return the model with its weights quantized."""
+        return pipeline.quantize(
+            model, self.scheme, soc, algo=self.algo, granularity=self.granularity, keep=keep
+        )

@@ -1,0 +1,60 @@
+"""``cannc check``: what ATC would refuse, or silently get wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cannc.compiler.cli import options
+
+
+@click.command(short_help="What ATC would refuse or silently get wrong.")
+@options.model_argument
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["table", "json", "sarif"]),
+    default="table",
+    show_default=True,
+)
+@options.target
+@options.common
+def check(
+    model: Path, format_: str, soc: str | None, cann: str | None, json_out: str | None, quiet: bool
+) -> int:
+    """Say what ATC would refuse in MODEL, node by node, and why; nothing of CANN is needed.
+
+    Exit code 1 when something would be refused or silently computed wrongly.
+    """
+    from cannc.op_support.sarif import to_sarif
+
+    from cannc.compiler import pipeline
+    from cannc.compiler.cli.console import dump, stdout, table, write_json
+
+    report = pipeline.check(model, soc, cann)
+    if write_json(json_out, dump(report.to_json())):
+        return report.exit_code
+    if format_ != "table":
+        data = to_sarif(report, model.name) if format_ == "sarif" else report.to_json()
+        click.echo(dump(data))
+        return report.exit_code
+    console = stdout()
+    rows = [
+        (f.severity.value, f.node or "model", f.op_type, f.code, f"{f.why}{_cure(f.cure)}")
+        for f in report.findings
+    ]
+    if rows:
+        columns = ("severity", "node", "operator", "code", "why")
+        console.print(table(f"{model.name} on {report.target.soc}", columns, rows))
+    refused, wrong, risks = len(report.refused), len(report.wrong), len(report.risks)
+    console.print(
+        f"{report.nodes} nodes at opset {report.opset}: {refused} refused, {wrong} silently wrong, "
+        f"{risks} at risk",
+        markup=False,
+    )
+    return report.exit_code
+
+
+def _cure(text: str) -> str:
+    return f" (cure: {text})" if text else ""

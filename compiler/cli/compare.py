@@ -1,0 +1,86 @@
+"""``cannc compare``: the original against an artifact, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from cannc.compiler.cli import options
+from cannc.compiler.core.errors import UsageError
+
+
+@click.command(short_help="Original against artifact, layer by layer.")
+@click.argument("golden", type=options.FILE)
+@click.argument("candidate", type=options.FILE)
+@options.inputs
+@click.option(
+    "--mode",
+    type=click.Choice(["accumulated", "isolated", "both"]),
+    default="both",
+    show_default=True,
+)
+@click.option("--threshold", multiple=True, metavar="METRIC=VALUE", help="e.g. cosine=0.999")
+@click.option("--html", type=options.FILE, help="Write the report as one HTML page.")
+@click.option("--csv", "csv_", type=options.FILE, help="Write one row per layer.")
+@options.common
+def compare(
+    golden: Path,
+    candidate: Path,
+    input_specs: tuple[str, ...],
+    mode: Literal["accumulated", "isolated", "both"],
+    threshold: tuple[str, ...],
+    html: Path | None,
+    csv_: Path | None,
+    json_out: str | None,
+    quiet: bool,
+) -> int:
+    """Compare CANDIDATE (.om or .onnx) with GOLDEN (.onnx), or two folders of arrays.
+
+    Exit code 1 when a graph output misses a threshold.
+    """
+    from cannc.golden.render_csv import to_csv
+    from cannc.golden.render_html import to_html
+    from cannc.golden.render_json import to_json
+
+    from cannc.compiler.cli.console import stdout, write_json
+    from cannc.compiler.cli.summary import print_comparison
+    from cannc.compiler.core.files import check_writable, write_text
+    from cannc.compiler.frontend.inputs import read_inputs
+    from cannc.golden.compare import compare as run_compare
+
+    for path in filter(None, (html, csv_)):
+        check_writable(path, golden, candidate)
+    report = run_compare(
+        golden,
+        candidate,
+        inputs=read_inputs(input_specs) or None,
+        mode=mode,
+        thresholds=parse_thresholds(threshold),
+    )
+    if html is not None:
+        write_text(html, to_html(report))
+    if csv_ is not None:
+        write_text(csv_, to_csv(report))
+    if not write_json(json_out, to_json(report)):
+        print_comparison(stdout(), report)
+    return 0 if report.verdict == "pass" else 1
+
+
+def parse_thresholds(specs: tuple[str, ...]) -> dict[str, float]:
+    """Read ``metric=value`` texts.
+
+    Raises:
+        UsageError: ``CLI004`` a text of another form.
+    """
+    thresholds: dict[str, float] = {}
+    for spec in (part for text in specs for part in text.split(",")):
+        name, _, value = spec.partition("=")
+        try:
+            thresholds[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(
+                "CLI004", f"cannot read '{spec}'", where="--threshold", fix="cosine=0.999"
+            ) from None
+    return thresholds

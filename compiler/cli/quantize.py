@@ -1,0 +1,56 @@
+"""``cannc quantize``: store weights in few bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cannc.compiler.cli import options
+
+
+@click.command(short_help="Store weights in eight bits.")
+@options.model_argument
+@options.output(".onnx")
+@click.option("--scheme", default="w8a16", show_default=True)
+@click.option("--algo", default="minmax", show_default=True, help="How scales are chosen.")
+@click.option("--granularity", default="channel", show_default=True, help="channel or group:SIZE.")
+@click.option("--keep", default="", metavar="first,last,NAME", help="Weights to leave alone.")
+@click.option("--embeddings", is_flag=True, help="Quantize embedding tables too.")
+@options.target
+@options.common
+def quantize(
+    model: Path,
+    out: Path,
+    scheme: str,
+    algo: str,
+    granularity: str,
+    keep: str,
+    embeddings: bool,
+    soc: str | None,
+    cann: str | None,
+    json_out: str | None,
+    quiet: bool,
+) -> None:
+    """Quantize the weights of MODEL in the form that the target's kernels take."""
+    from cannc.quant.report import QuantReport
+
+    from cannc.compiler import pipeline
+    from cannc.compiler.cli.console import size, stdout, table, write_json
+    from cannc.compiler.core.files import check_writable
+
+    check_writable(out, model)
+    unit = pipeline.quantize(
+        model,
+        scheme,
+        soc,
+        algo=algo,
+        granularity=granularity,
+        cann=cann,
+        keep=[name for name in keep.split(",") if name],
+        embeddings=embeddings,
+    )
+    unit.save(out)
+    report = QuantReport.of(unit)
+    if not write_json(json_out, report.to_json()):
+        stdout().print(table(f"{model.name} -> {out.name}", report.columns, report.cells(size)))

@@ -1,0 +1,309 @@
+"""The toolchain as library calls: what ``import cannc`` offers. Nothing here prints.
+
+Each stage takes a model in any form and returns a new unit; its argument is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import onnx_ir as ir
+from cannc.compiler.backends.base import CompileOptions, CompileResult
+from cannc.compiler.backends.select import select_backend
+from cannc.op_support.checker import check as check_support
+from cannc.quant.quantize import quantize as run_quantize
+
+from cannc.compiler.core.errors import GoldenMismatchError, UsageError
+from cannc.compiler.core.runner import Array
+from cannc.compiler.core.shapes import infer_shapes
+from cannc.compiler.core.target import Target
+from cannc.compiler.core.unit import CompileUnit, ModelLike, load
+from cannc.compiler.frontend.inputs import fix_shapes
+from cannc.compiler.frontend.source import Dynamic, Source, call_source
+from cannc.compiler.runtime.host_runner import HostRunner
+from cannc.golden.compare import compare
+from cannc.op_support.kernels import kernel_gap
+from cannc.op_support.report import SupportReport
+from cannc.passes.optimize import optimize as run_optimize
+from cannc.passes.registry import check_level
+
+if TYPE_CHECKING:
+    from cannc.compiler.frontend.pytorch import Sample
+
+Precision = Literal["keep", "fp16"]
+
+
+def convert(
+    source: str | Path,
+    *,
+    inputs: Mapping[str, Array] | None = None,
+    soc: str | None = None,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    dynamic: Dynamic | None = None,
+    **offered: object,
+) -> CompileUnit:
+    """Bring a model in: export it if it is PyTorch, check it, name its nodes, start provenance.
+
+    Args:
+        source: ``x.onnx``, ``hf:DIR``, ``file.py:callable`` or ``pkg.mod:callable``. A callable
+            returns ``(module, inputs)`` or ``(module, inputs, dynamic)``.
+        inputs: Real inputs, name -> array. Replace the example inputs of the source.
+        soc: Target to stamp.
+        input_shapes: Input name -> static shape; -1 keeps a dimension.
+        dynamic: Input name -> {axis: dimension name}; replaces what the source declares.
+        **offered: Arguments for a callable source; it gets those that it declares.
+
+    Returns:
+        The unit, with its examples. A PyTorch export has been compared with PyTorch on them, and
+        at another size of every dynamic dimension.
+
+    Raises:
+        CanncError: see `cannc.compiler.frontend`.
+    """
+    parsed = Source.parse(source)
+    if parsed.kind == "onnx":
+        unit = load(Path(parsed.location))
+        _check_runs(unit, inputs, input_shapes)
+    else:
+        unit, samples = _export(parsed, inputs, dynamic, offered)
+        _verify_export(unit, samples)
+    if soc is not None:
+        unit.target = Target.parse(soc)
+    return unit
+
+
+def check(model: ModelLike, soc: str | None = None, cann: str | None = None) -> SupportReport:
+    """Say what ATC would refuse or silently get wrong, node by node (all findings, not the first).
+
+    Args:
+        model: Any model.
+        soc: Full SoC name; default: the stamped target, else Ascend910B4.
+        cann: CANN release, e.g. ``8.0.0``.
+    """
+    unit = load(model)
+    return check_support(unit, _target(unit, soc, cann))
+
+
+def optimize(
+    model: ModelLike,
+    level: str = "O2",
+    soc: str | None = None,
+    precision: Precision = "keep",
+    verify: str = "none",
+    *,
+    cann: str | None = None,
+    passes: Sequence[str] = (),
+    inputs: Mapping[str, Array] | None = None,
+) -> CompileUnit:
+    """Simplify, fuse for the target, and set the precision.
+
+    Args:
+        model: Any model.
+        level: ``O0`` keeps the graph but for what the target needs, ``O1`` conservative, ``O2``
+            whole pipelines.
+        soc: Full SoC name; default: the stamped target, else Ascend910B4.
+        precision: ``keep``, or ``fp16``: float16 storage with float32 accumulation.
+        verify: ``none``, or ``final``: compare result and input on `inputs` or the examples.
+        cann: CANN release.
+        passes: ``+name`` and ``-name`` to add or leave out passes.
+        inputs: Inputs for `verify`.
+
+    Raises:
+        GoldenMismatchError: ``OPT001`` verification missed its threshold.
+    """
+    unit = load(model)
+    target = _target(unit, soc, cann)
+    if verify not in ("none", "final"):
+        raise UsageError("OPT002", f"no verification mode '{verify}'", fix="use none or final")
+    result = run_optimize(
+        unit,
+        level=check_level(level),
+        precision=precision,
+        target=target,
+        runner=HostRunner(),
+        may_use_kernel=_kernels(target),
+        select=passes,
+    )
+    if verify == "final":
+        _verify_final(unit, result, inputs)
+    return result
+
+
+def quantize(
+    model: ModelLike,
+    scheme: str = "w8a16",
+    soc: str | None = None,
+    calib: None = None,
+    algo: str = "minmax",
+    granularity: str = "channel",
+    *,
+    cann: str | None = None,
+    keep: Sequence[str] = (),
+    embeddings: bool = False,
+) -> CompileUnit:
+    """Store weights in few bits, in the form that the target's kernels take (D11).
+
+    Args:
+        model: Any model; its activation dtype stays as it is.
+        scheme: ``w8a16``.
+        soc: Full SoC name; default: the stamped target, else Ascend910B4.
+        calib: Calibration data; the data-free algorithms take none.
+        algo: How scales are chosen.
+        granularity: ``channel``, or ``group:SIZE``.
+        cann: CANN release.
+        keep: Weights to leave alone: ``first``, ``last``, names or patterns.
+        embeddings: Quantize embedding tables too.
+    """
+    if calib is not None:
+        raise UsageError(
+            "QNT900", "calibration data is not used yet", fix="leave it out: minmax needs none"
+        )
+    unit = load(model)
+    target = _target(unit, soc, cann)
+    return run_quantize(
+        unit,
+        scheme=scheme,
+        target=target,
+        may_use_kernel=_kernels(target),
+        algo=algo,
+        granularity=granularity,
+        keep=keep,
+        embeddings=embeddings,
+    )
+
+
+def compile(
+    model: ModelLike,
+    out: str | Path,
+    backend: str = "auto",
+    soc: str | None = None,
+    *,
+    cann: str | None = None,
+    precision: Precision = "keep",
+    require_support: bool = False,
+) -> Path:
+    """Write the ``.om`` artifact; return its path. See `compile_model` for the details."""
+    options = CompileOptions(precision=precision, require_support=require_support)
+    return compile_model(model, Path(out), backend, soc, cann, options).path
+
+
+def compile_model(
+    model: ModelLike,
+    out: Path,
+    backend: str,
+    soc: str | None,
+    cann: str | None,
+    options: CompileOptions,
+) -> CompileResult:
+    """Compile and return what the backend reports.
+
+    Raises:
+        UsageError: ``SOC010`` no target given or stamped, ``SOC011`` it contradicts the stamp.
+    """
+    unit = load(model)
+    target = _compile_target(unit, soc, cann)
+    if options.precision == "fp16":
+        unit = optimize(unit, level="O0", soc=target.soc, cann=target.cann, precision="fp16")
+    unit.target = target
+    return select_backend(backend).compile(unit, Path(out), options)
+
+
+def _export(
+    source: Source,
+    inputs: Mapping[str, Array] | None,
+    dynamic: Dynamic | None,
+    offered: Mapping[str, object],
+) -> tuple[CompileUnit, list[Sample]]:
+    from cannc.compiler.frontend.huggingface import load_folder
+    from cannc.compiler.frontend.pytorch import as_example, export, import_torch
+
+    torch = import_torch()
+    if source.kind == "hf":
+        example = load_folder(Path(source.location), inputs)
+    else:
+        where = f"{source.location}:{source.attribute}"
+        example = as_example(call_source(source, **offered), where)
+        if inputs:
+            example.inputs = {name: torch.as_tensor(array) for name, array in inputs.items()}
+    if dynamic is not None:
+        example.dynamic = {name: dict(axes) for name, axes in dynamic.items()}
+    return export(example)
+
+
+def _verify_export(unit: CompileUnit, samples: list[Sample]) -> None:
+    from cannc.compiler.frontend.pytorch import verify
+
+    verify(unit, samples, HostRunner())
+
+
+def _check_runs(
+    unit: CompileUnit,
+    inputs: Mapping[str, Array] | None,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+) -> None:
+    """Fix input shapes and, when inputs are given, see that the model runs on them."""
+    if shapes:
+        fix_shapes(unit.model, shapes)
+        infer_shapes(unit.model)
+    if inputs:
+        unit.examples = dict(inputs)
+        outputs = [value.name or "" for value in unit.model.graph.outputs]
+        HostRunner().run(unit.model, inputs, outputs)
+
+
+def _verify_final(
+    before: CompileUnit, after: CompileUnit, inputs: Mapping[str, Array] | None
+) -> None:
+    report = compare(before, after, inputs=inputs, mode="accumulated")
+    if report.verdict == "pass":
+        return
+    worst = report.first_divergence
+    raise GoldenMismatchError(
+        "OPT001",
+        "the optimized model computes something else",
+        where=worst.name if worst else "graph outputs",
+        why="the verification after the last pass missed its threshold",
+        fix="leave passes out one by one with --passes=-NAME, or report it with the model",
+    )
+
+
+def _target(unit: CompileUnit, soc: str | None, cann: str | None) -> Target:
+    """Return the target of a stage: what the user says, else the stamp, else the default (D22)."""
+    if soc is None and unit.target is not None:
+        return Target.parse(unit.target.soc, cann or unit.target.cann)
+    return Target.parse(soc, cann)
+
+
+def _compile_target(unit: CompileUnit, soc: str | None, cann: str | None) -> Target:
+    if soc is None and unit.target is None:
+        raise UsageError(
+            "SOC010",
+            "no target SoC",
+            why="the model carries none, and an artifact is built for one SoC",
+            fix="give --soc, e.g. Ascend910B4 or Ascend310P3",
+        )
+    target = _target(unit, soc, cann)
+    stamped = unit.target
+    if stamped is not None and stamped.soc != target.soc and _target_specific(unit.model):
+        raise UsageError(
+            "SOC011",
+            f"the model was prepared for {stamped.soc}, --soc says {target.soc}",
+            why="it holds fused operators chosen for the first one's kernels",
+            fix=f"optimize the original again with --soc {target.soc}",
+        )
+    return target
+
+
+def _target_specific(model: ir.Model) -> bool:
+    return any(node.domain == "npu" for node in model.graph.all_nodes())
+
+
+def _kernels(target: Target) -> Callable[[str, ir.DataType | None], str | None]:
+    return partial(_kernel_gap, target)
+
+
+def _kernel_gap(target: Target, op_type: str, dtype: ir.DataType | None) -> str | None:
+    return kernel_gap(op_type, dtype, target)

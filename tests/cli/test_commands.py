@@ -1,0 +1,91 @@
+"""The commands one after the other on a small model, as a user would run them."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+from cannc.compiler.cli.main import main
+from tests.support.models import mlp, parse, save
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save(mlp(), tmp_path / "model.onnx")
+    np.savez(tmp_path / "in.npz", x=np.random.default_rng(0).normal(size=(3, 8)).astype("f4"))
+    return tmp_path
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+def test_the_whole_chain(folder, capsys):
+    inputs = folder / "in.npz"
+    converted, optimized = folder / "c.onnx", folder / "o.onnx"
+    quantized, artifact = folder / "q.onnx", folder / "m.om"
+    assert run("convert", folder / "model.onnx", "-o", converted, "--inputs", inputs) == 0
+    assert run("check", converted) == 0
+    assert run("optimize", converted, "-o", optimized, "--precision", "fp16") == 0
+    assert run("quantize", optimized, "-o", quantized) == 0
+    assert run("compile", quantized, "-o", artifact, "--backend", "host") == 0
+    assert run("run", artifact, "--inputs", inputs, "-o", folder / "results") == 0
+    result = np.load(folder / "results" / "y.npy")
+    assert result.shape == (3, 4)
+    capsys.readouterr()
+    html, csv = folder / "r.html", folder / "r.csv"
+    code = run("compare", converted, artifact, "--html", html, "--csv", csv, "--json", "-")
+    report = json.loads(capsys.readouterr().out)
+    assert code == 0, report
+    assert report["verdict"] == "pass"
+    assert html.read_text().startswith("<!DOCTYPE html>")
+    assert len(csv.read_text().splitlines()) == 1 + 5
+
+
+def test_compare_fails_with_exit_code_1(folder, capsys):
+    other = save(mlp(seed=1), folder / "other.onnx")
+    assert run("compare", folder / "model.onnx", other, "--inputs", folder / "in.npz") == 1
+    assert "FAIL" in capsys.readouterr().out
+
+
+def test_check_refuses_with_exit_code_1(tmp_path, capsys):
+    model = parse(
+        """g (float[2] x) => (float[2] y) { q = QuantizeLinear(x, s)  y = DequantizeLinear(q, s) }""",
+        s=np.array(0.5, np.float32),
+    )
+    path = save(model, tmp_path / "m.onnx")
+    assert run("check", path, "--json", "-") == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    refused = {f["op_type"] for f in findings if f["severity"] == "refused"}
+    assert refused == {"QuantizeLinear", "DequantizeLinear"}
+    assert run("check", path) == 1
+    assert "2 refused" in capsys.readouterr().out
+
+
+def test_optimize_keeps_the_interface(folder):
+    out = folder / "o.onnx"
+    assert run("optimize", folder / "model.onnx", "-o", out, "-O2", "--verify", "final") == 0
+    graph = onnx.load(out).graph
+    assert [v.name for v in graph.input] == ["x"]
+    assert graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+    assert [v.name for v in graph.output] == ["y"]
+    assert (folder / "o.provenance.json").is_file()
+
+
+def test_input_shape_fixes_dimensions(folder):
+    out = folder / "c.onnx"
+    text = " x : 2 , 8 ; "
+    assert run("convert", folder / "model.onnx", "-o", out, "--input-shape", text) == 0
+    dims = onnx.load(out).graph.input[0].type.tensor_type.shape.dim
+    assert [d.dim_value for d in dims] == [2, 8]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("x:1,2,3", "SHP002"), ("z:1,8", "SHP001"), ("x:1,9", "SHP003")]
+)
+def test_input_shape_that_does_not_fit(text, code, folder, capsys):
+    out = folder / "c.onnx"
+    assert run("convert", folder / "model.onnx", "-o", out, "--input-shape", text) == 2
+    assert f"error[{code}]" in capsys.readouterr().err
+    assert not out.exists()
