@@ -6,7 +6,7 @@ import abc
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import onnx_ir as ir
 
@@ -14,6 +14,8 @@ from cannc.compiler.core.provenance import Provenance
 from cannc.compiler.core.runner import Runner
 from cannc.compiler.core.target import Target
 from cannc.passes.rewrite import Rewriter
+
+MayUseKernel: TypeAlias = "Callable[[str, ir.DataType | None], str | None]"
 
 
 class Numerics(enum.Enum):
@@ -62,7 +64,7 @@ class PassContext:
     rewriter: Rewriter
     target: Target
     runner: Runner
-    may_use_kernel: Callable[[str, ir.DataType | None], str | None]
+    may_use_kernel: MayUseKernel
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

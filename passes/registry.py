@@ -9,12 +9,38 @@ from cannc.compiler.core.errors import UsageError, nearest
 from cannc.passes.base import Pass
 
 Level = Literal["O0", "O1", "O2"]
+Precision = Literal["keep", "fp16"]
 
-PASSES: dict[str, str] = {}
+PASSES: dict[str, str] = {
+    # cleanup
+    "inline-functions": "cannc.passes.cleanup.inline_functions:InlineFunctions",
+    "constant-if": "cannc.passes.cleanup.constant_if:ConstantIf",
+    "fold-constants": "cannc.passes.cleanup.fold_constants:FoldConstants",
+    "eliminate-identity": "cannc.passes.cleanup.eliminate_identity:EliminateIdentity",
+    "merge-transposes": "cannc.passes.cleanup.merge_transposes:MergeTransposes",
+    "common-subexpressions": "cannc.passes.cleanup.common_subexpressions:CommonSubexpressions",
+    "deduplicate-initializers": (
+        "cannc.passes.cleanup.deduplicate_initializers:DeduplicateInitializers"
+    ),
+    "dead-code": "cannc.passes.cleanup.dead_code:DeadCode",
+}
 """Pass name -> ``module:Class``. A test checks the table against the files."""
 
-CLEANUP: tuple[str, ...] = ()
+PREPARE: tuple[str, ...] = ("opset-to-18", "inline-functions")
+"""Run once, at every level."""
+
+CLEANUP: tuple[str, ...] = (
+    "dead-code",
+    "fold-constants",
+    "constant-if",
+    "eliminate-identity",
+    "merge-transposes",
+    "deduplicate-initializers",
+    "common-subexpressions",
+)
 """Run until nothing changes, at the start and after every other group."""
+
+PRECISION: dict[Precision, tuple[str, ...]] = {"keep": (), "fp16": ("float16",)}
 
 FUSION: dict[Level, tuple[str, ...]] = {"O0": (), "O1": (), "O2": ()}
 

@@ -3,7 +3,8 @@
 Every pass says *what* it replaces with *what*; the rewriter moves names, edges, types and origins.
 Three rules hold after each call (D14):
 
-- a value that stands for value ``v`` keeps the name ``v``; graph inputs and outputs never change;
+- a value that stands for value ``v`` keeps the name ``v``; graph inputs and outputs never change
+  their names, dtypes or declared shapes;
 - a new node stands for every original node that it replaces (``cannc.origin``);
 - an original value that disappears is recorded as alias, folded or dead, or its node is inside
   another one.
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from cannc.compiler.core.graphs import Scoped, all_graphs, unique, walk
+from cannc.compiler.core.graphs import Names, Scoped, all_graphs, subgraphs, walk
 from cannc.compiler.core.provenance import Alias, Provenance, origins, set_origin
 from cannc.compiler.core.runner import Array
 
@@ -37,16 +38,16 @@ class Rewriter:
         self.pass_name = pass_name
         self.applied = 0
         self.unordered = False
-        self._value_names: set[str] = set()
-        self._node_names: set[str] = set()
+        self._value_names = Names()
+        self._node_names = Names()
+        self._shared: set[str] = set()
         self._scopes: dict[ir.Graph, str] = {}
         for scope, graph in all_graphs(model.graph):
             self._scopes[graph] = scope
-            self._value_names.update(v.name or "" for v in graph.inputs)
-            self._value_names.update(graph.initializers)
+            self._claim([*graph.inputs, *graph.initializers.values()])
         for scoped in walk(model.graph):
-            self._node_names.add(scoped.node.name or "")
-            self._value_names.update(v.name or "" for v in scoped.node.outputs)
+            self._node_names.add([scoped.node.name])
+            self._claim(scoped.node.outputs)
 
     # -- making new things ---------------------------------------------------------------------
 
@@ -57,12 +58,7 @@ class Rewriter:
         """
         if isinstance(tensor, np.ndarray):
             tensor = ir.Tensor(tensor)
-        value = ir.Value(
-            name=self._fresh(like.name or "const"),
-            shape=tensor.shape,  # type: ignore[arg-type]
-            type=ir.TensorType(tensor.dtype),
-            const_value=tensor,
-        )
+        value = _initializer(self._fresh(like.name or "const"), tensor)
         self.model.graph.initializers.add(value)
         return value
 
@@ -89,7 +85,7 @@ class Rewriter:
         attrs = ir.convenience.convert_attributes(dict(attributes or {}))
         new = ir.Node(domain, op_type, inputs, attrs, num_outputs=num_outputs)
         base = (like.name if like is not None else None) or op_type
-        new.name = self._fresh_node(f"{base}__{self.pass_name}")
+        new.name = self._node_names.fresh(f"{base}__{self.pass_name}")
         for index, value in enumerate(new.outputs):
             value.name = self._fresh(base if index == 0 else f"{base}_{index}")
         if like is not None:
@@ -122,70 +118,75 @@ class Rewriter:
         """
         removed = list(dict.fromkeys(old))
         place = removed[-1]
-        graph = _graph_of(place)
-        union = [name for node in removed for name in origins(node)]
-        graph.insert_before(place, new)
+        graph = graph_of(place)
         fresh = {value for node in new for value in node.outputs}
+        union = [name for node in removed for name in _all_origins(node)]
         for node in new:
             set_origin(node, union)
+        graph.insert_before(place, new)
         for value, stand_in in values.items():
             perm = (perms or {}).get(value)
-            if stand_in in fresh and perm is None:
+            if perm is not None:
+                key = self._key(stand_in.graph or graph, stand_in)
+                self.provenance.aliases[self._key(graph, value)] = Alias(key, perm)
+            elif stand_in in fresh:
                 self._take_over(value, stand_in)
+                self.unordered |= value.producer() is not place
             else:
-                self._redirect(graph, value, stand_in, perm)
+                self._redirect(place, value, stand_in)
         if new:
             new[-1].name = place.name
-        else:
-            self._mark(removed, self.provenance.dead)
-        graph.remove(removed, safe=True)
-        self.unordered |= any(value.producer() is not place for value in values)
+        self._remove(removed, kept={inner for node in new for _, inner in subgraphs(node)})
         self.applied += 1
 
     def bypass(self, node: ir.Node, stand_in: ir.Value) -> bool:
-        """Remove a node whose single output equals `stand_in`; False if it has to stay.
+        """Remove a node whose first output equals `stand_in`; False if it has to stay.
 
-        It stays when it gives a graph output its name and `stand_in` cannot take that name.
+        It stays when one of its other outputs is used, or when it gives a graph output its name
+        and `stand_in` cannot take that name.
         """
-        (value,) = node.outputs
-        graph = _graph_of(node)
-        if value.is_graph_output() and not self._can_become_output(stand_in, graph):
+        value, *others = node.outputs
+        if any(other.uses() or other.is_graph_output() for other in others):
+            return False
+        if value.is_graph_output() and not _can_become_output(stand_in, graph_of(node)):
             return False
         self.replace([node], [], {value: stand_in})
         return True
 
     def fold(self, node: ir.Node, tensors: Sequence[ir.TensorProtocol]) -> None:
         """Replace a node by constants, one per output. Graph outputs keep an Identity."""
-        graph = _graph_of(node)
+        graph = graph_of(node)
         self._mark([node], self.provenance.folded)
         for value, tensor in zip(node.outputs, tensors, strict=True):
-            name, is_output = value.name or "", value.is_graph_output()
-            constant = ir.Value(
-                name=name,
-                shape=tensor.shape,  # type: ignore[arg-type]
-                type=ir.TensorType(tensor.dtype),
-                const_value=tensor,
-            )
-            if is_output:
-                constant.name = self._fresh(name)
-                holder = self.node("Identity", [constant], like=value)
-                graph.insert_before(node, holder)
-                set_origin(holder, origins(node))
-                self._take_over(value, holder.outputs[0])
+            constant = _initializer(value.name or "", tensor)
+            if value.is_graph_output():
+                constant.name = self._fresh(value.name or "")
+                self._hold(node, value, constant)
             else:
                 value.name = None
                 value.replace_all_uses_with(constant)
             graph.initializers.add(constant)
-        graph.remove(node, safe=True)
+        self._remove([node])
         self.applied += 1
 
-    def erase(self, nodes: Iterable[ir.Node]) -> None:
-        """Remove nodes that nothing needs."""
+    def erase(self, nodes: Iterable[ir.Node], *, folded: bool = False) -> None:
+        """Remove nodes of one graph that nothing needs (any more, if constants were `folded`)."""
         removed = list(nodes)
-        if not removed:
-            return
-        self._mark(removed, self.provenance.dead)
-        _graph_of(removed[0]).remove(removed, safe=True)
+        if removed:
+            if folded:
+                self._mark(removed, self.provenance.folded)
+            self._remove(removed)
+            self.applied += 1
+
+    def drop_initializer(self, value: ir.Value, stand_in: ir.Value | None = None) -> None:
+        """Remove an initializer that nothing needs, or whose users may read `stand_in` as well."""
+        graph = value.graph
+        if graph is None or value.is_graph_input() or value.is_graph_output():
+            msg = f"'{value.name}' is no initializer of its own, or part of the interface"
+            raise ValueError(msg)
+        if stand_in is not None:
+            value.replace_all_uses_with(stand_in)
+        del graph.initializers[value.name or ""]
         self.applied += 1
 
     def rename(self, value: ir.Value, name: str) -> None:
@@ -193,66 +194,142 @@ class Rewriter:
         graph = value.graph or self.model.graph
         old = self._key(graph, value)
         value.name = name
-        self._value_names.add(name)
+        self._value_names.add([name])
         self.provenance.aliases[old] = Alias(self._key(graph, value))
+
+    def splice(self, node: ir.Node, body: ir.Graph) -> None:
+        """Move the contents of `body` to the place of `node`; its outputs become the node's.
+
+        Args:
+            node: An If, or the call of a function.
+            body: A branch of `node`, or a private copy of the function's graph whose inputs have
+                been connected to the call's.
+
+        Values of a branch keep their names where no other graph uses the same; the contents of a
+        function get new ones, and the origin of the call.
+        """
+        graph = graph_of(node)
+        is_branch = body in self._scopes
+        inside = walk(body, self._scopes[body]) if is_branch else ()
+        keys = {value: scoped.key(value) for scoped in inside for value in scoped.node.outputs}
+        results, moved, weights = list(body.outputs), list(body), [*body.initializers.values()]
+        body.outputs.clear()
+        body.remove(moved)
+        for weight in weights:
+            del body.initializers[weight.name or ""]
+        if is_branch:
+            for value in (*weights, *(v for inner in moved for v in inner.outputs)):
+                if value.name in self._shared:
+                    value.name = self._fresh(value.name)
+        else:
+            self._rename_copy(node, moved, weights)
+        for weight in weights:
+            graph.initializers.add(weight)
+        graph.insert_before(node, moved)
+        movable = {value for inner in moved for value in inner.outputs}
+        for old, new in zip(node.outputs, results, strict=False):
+            if new in movable:
+                movable.discard(new)
+                self._take_over(old, new)
+            else:
+                self._redirect(node, old, new)
+        for inner in moved:
+            for name, nested in subgraphs(inner):
+                prefix = f"{self._scopes.get(graph, '')}{inner.name}.{name}/"
+                self._scopes.update((g, scope) for scope, g in all_graphs(nested, prefix))
+        for value, key in keys.items():
+            self.provenance.aliases[key] = Alias(self._key(value.graph or graph, value))
+        self._remove([node])
+        self.applied += 1
 
     # -- inside --------------------------------------------------------------------------------
 
     def _take_over(self, old: ir.Value, new: ir.Value) -> None:
         """Let `new` stand for `old`: name, type, shape, users and place among graph outputs."""
         name = old.name
-        new.type, new.shape = new.type or old.type, new.shape or old.shape
+        new.type = new.type or old.type
+        if new.shape is None or (old.is_graph_output() and old.shape is not None):
+            new.shape = old.shape
         new.metadata_props.update(old.metadata_props)
         old.name = None
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         new.name = name
 
-    def _redirect(
-        self, graph: ir.Graph, old: ir.Value, to: ir.Value, perm: tuple[int, ...] | None
-    ) -> None:
-        """Let users of `old` read `to`, a value that keeps its own name."""
-        old_key = self._key(graph, old)
-        if old.is_graph_output():
-            # The name must survive: `to` takes it, and its own former name becomes the alias.
-            former, name = self._key(to.graph or graph, to), old.name
-            old.name = None
-            old.replace_all_uses_with(to, replace_graph_outputs=True)
-            to.name = name
-            if former != old_key:
-                self.provenance.aliases[former] = Alias(old_key)
-            return
-        old.replace_all_uses_with(to)
-        self.provenance.aliases[old_key] = Alias(self._key(to.graph or graph, to), perm)
+    def _redirect(self, place: ir.Node, old: ir.Value, to: ir.Value) -> None:
+        """Let users of `old` read `to`, a value that keeps its own name.
 
-    def _can_become_output(self, value: ir.Value, graph: ir.Graph) -> bool:
-        return (
-            value.producer() is not None
-            and _graph_of(value.producer()) is graph  # type: ignore[arg-type]
-            and not value.is_graph_output()
-        )
+        A graph output's name must survive: `to` takes it and its own former name becomes the
+        alias, or an Identity carries it where `to` cannot.
+        """
+        graph = graph_of(place)
+        if not old.is_graph_output():
+            self.provenance.aliases[self._key(graph, old)] = Alias(self._key(to.graph or graph, to))
+            old.replace_all_uses_with(to)
+        elif _can_become_output(to, graph):
+            former, key = self._key(graph, to), self._key(graph, old)
+            self._take_over(old, to)
+            self.provenance.aliases[former] = Alias(key)
+        else:
+            self._hold(place, old, to)
+
+    def _hold(self, place: ir.Node, old: ir.Value, source: ir.Value) -> None:
+        """Put an Identity of `source` before `place` that stands for `old`, a graph output."""
+        holder = self.node("Identity", [source], like=old)
+        set_origin(holder, origins(place))
+        graph_of(place).insert_before(place, holder)
+        self._take_over(old, holder.outputs[0])
+        holder.name = place.name
+
+    def _remove(self, nodes: Sequence[ir.Node], kept: Iterable[ir.Graph] = ()) -> None:
+        """Remove nodes with their bodies, except those that live on in other nodes.
+
+        All original values that the nodes stand for are marked dead. Values that live on
+        elsewhere keep their better fate: `Provenance.fates` looks for them in the graph first.
+        """
+        self._mark(nodes, self.provenance.dead)
+        graph_of(nodes[0]).remove(nodes, safe=True)
+        alive = set(kept)
+        gone = [g for node in nodes for _, g in subgraphs(node) if g not in alive]
+        for inner in (scoped.node for body in gone for scoped in walk(body)):
+            # A removed body must not count as a user of outer values any more.
+            for index in range(len(inner.inputs)):
+                inner.replace_input_with(index, None)
 
     def _mark(self, nodes: Iterable[ir.Node], fate: set[str]) -> None:
-        """Add all original values that `nodes` stand for to `fate`.
-
-        A value that lives on elsewhere keeps its better fate: `Provenance.fates` looks for it in
-        the graph first.
-        """
         for node in nodes:
-            for name in origins(node):
+            for name in _all_origins(node):
                 fate.update(self.provenance.nodes[name].outputs)
+
+    def _rename_copy(
+        self, call: ir.Node, moved: Sequence[ir.Node], weights: Sequence[ir.Value]
+    ) -> None:
+        """Give everything in a function's copy a name of its own, and the origin of its call."""
+        for value in weights:
+            value.name = self._fresh(value.name or "const")
+        pending = list(moved)
+        while pending:
+            inner = pending.pop()
+            inner.name = self._node_names.fresh(f"{call.name}/{inner.name or inner.op_type}")
+            set_origin(inner, origins(call))
+            for value in inner.outputs:
+                value.name = self._fresh(value.name or inner.op_type)
+            for _, nested in subgraphs(inner):
+                pending += nested
+                for value in (*nested.inputs, *nested.initializers.values()):
+                    value.name = self._fresh(value.name or "value")
+
+    def _claim(self, values: Iterable[ir.Value]) -> None:
+        for value in values:
+            if value.name in self._value_names:
+                self._shared.add(value.name)
+            self._value_names.add([value.name])
 
     def _key(self, graph: ir.Graph, value: ir.Value) -> str:
         return f"{self._scopes.get(graph, '')}{value.name}"
 
     def _fresh(self, base: str) -> str:
-        name = unique(f"{base.split('__', 1)[0]}__{self.pass_name}", self._value_names)
-        self._value_names.add(name)
-        return name
-
-    def _fresh_node(self, base: str) -> str:
-        name = unique(base, self._node_names)
-        self._node_names.add(name)
-        return name
+        stem = base.removesuffix(f"__{self.pass_name}")
+        return self._value_names.fresh(f"{stem}__{self.pass_name}")
 
 
 def scoped_nodes(model: ir.Model) -> list[Scoped]:
@@ -260,9 +337,32 @@ def scoped_nodes(model: ir.Model) -> list[Scoped]:
     return list(walk(model.graph))
 
 
-def _graph_of(node: ir.Node) -> ir.Graph:
+def graph_of(node: ir.Node) -> ir.Graph:
+    """Return the graph that a node belongs to."""
     graph = node.graph
     if not isinstance(graph, ir.Graph):
         msg = f"node {node.name} is in no graph"
         raise TypeError(msg)
     return graph
+
+
+def _initializer(name: str, tensor: ir.TensorProtocol) -> ir.Value:
+    return ir.Value(
+        name=name,
+        shape=tensor.shape,  # type: ignore[arg-type]
+        type=ir.TensorType(tensor.dtype),
+        const_value=tensor,
+    )
+
+
+def _can_become_output(value: ir.Value, graph: ir.Graph) -> bool:
+    producer = value.producer()
+    return producer is not None and producer.graph is graph and not value.is_graph_output()
+
+
+def _all_origins(node: ir.Node) -> list[str]:
+    """Return the origins of a node and of everything in its bodies."""
+    names = origins(node)
+    for _, graph in subgraphs(node):
+        names += [name for scoped in walk(graph) for name in origins(scoped.node)]
+    return names

@@ -87,3 +87,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the known name closest to `name`, or ``""``."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f", did you mean '{close[0]}'?" if close else ""
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Attach a line to an error that is on its way up; `notes` reads it back (D26)."""
+    # Python 3.10 has no add_note, but the attribute that 3.11 keeps notes in works there too.
+    error.__notes__ = [*notes(error), text]  # type: ignore[attr-defined]
+
+
+def notes(error: BaseException) -> list[str]:
+    """Return the lines attached to an error."""
+    return list(getattr(error, "__notes__", ()))

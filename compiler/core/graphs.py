@@ -90,7 +90,9 @@ def name_nodes(model: ir.Model) -> None:
 def name_outputs(model: ir.Model) -> None:
     """Name skipped outputs: one empty output name makes ATC wire it to every empty input."""
     names = Names(
-        value.name for _, graph in all_graphs(model.graph) for value in [*graph.inputs, *graph.initializers.values()]
+        value.name
+        for _, graph in all_graphs(model.graph)
+        for value in [*graph.inputs, *graph.initializers.values()]
     )
     for scoped in walk(model.graph):
         names.add(value.name for value in scoped.node.outputs)

@@ -1,0 +1,114 @@
+"""What holds after every pass, whatever it does: checked by the manager, in linear time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from cannc.compiler.core.errors import PassError
+from cannc.compiler.core.graphs import subgraphs, walk
+from cannc.compiler.core.unit import CompileUnit
+
+STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
+
+Interface = tuple[tuple[str | None, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a pass may not change, noted before it runs.
+
+    Attributes:
+        inputs: Name, type and shape of each graph input, in order.
+        outputs: The same of the graph outputs.
+        undefined: Operators outside the standard domains that have no function.
+    """
+
+    inputs: Interface
+    outputs: Interface
+    undefined: frozenset[ir.OperatorIdentifier]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> Before:
+        """Note them for a model."""
+        return cls(
+            _interface(model.graph.inputs), _interface(model.graph.outputs), _undefined(model)
+        )
+
+
+def check_after(pass_name: str, unit: CompileUnit, before: Before) -> None:
+    """Check a model that a pass has changed.
+
+    Raises:
+        PassError: ``PASS010`` with everything that is broken (at most ten are listed).
+    """
+    faults = list(_faults(unit, before))
+    if faults:
+        raise PassError(
+            "PASS010",
+            f"pass '{pass_name}' broke the graph",
+            where="; ".join(faults[:10]),
+            why="a pass may never do this, whatever the model looks like",
+            fix=f"leave it out with --passes -{pass_name} and report it with the model",
+        )
+
+
+def _faults(unit: CompileUnit, before: Before) -> Iterator[str]:
+    model = unit.model
+    after = Before.of(model)
+    for kind, old, new in (
+        ("inputs", before.inputs, after.inputs),
+        ("outputs", before.outputs, after.outputs),
+    ):
+        if old != new:
+            yield f"{kind} changed from {old} to {new}"
+    for domain, name, _ in sorted(after.undefined - before.undefined):
+        yield f"operator {domain}::{name} has no function"
+    yield from _graph_faults(model.graph, set(), set())
+    yield from (f"lost track of '{fate.value}'" for fate in unit.fates() if fate.kind == "unknown")
+
+
+def _graph_faults(graph: ir.Graph, known: set[ir.Value], names: set[str]) -> Iterator[str]:
+    """Yield breaches of single assignment and order; `known` and `names` are the outer ones.
+
+    Both sets are restored before the end, so that nested graphs cost no copies.
+    """
+    mine: list[ir.Value] = []
+
+    def define(values: Iterable[ir.Value]) -> Iterator[str]:
+        for value in values:
+            if value in known:
+                continue
+            if not value.name or value.name in names:
+                yield f"value '{value.name}' has no name of its own"
+            mine.append(value)
+            known.add(value)
+            names.add(value.name or "")
+
+    yield from define(graph.inputs)
+    yield from define(graph.initializers.values())
+    for node in graph:
+        for value in node.inputs:
+            if value is not None and value not in known:
+                yield f"node '{node.name}' reads '{value.name}' before it is produced"
+        for _, inner in subgraphs(node):
+            yield from _graph_faults(inner, known, names)
+        yield from define(node.outputs)
+    for value in graph.outputs:
+        if value not in known:
+            yield f"output '{value.name}' is produced by nothing"
+    known.difference_update(mine)
+    names.difference_update(value.name or "" for value in mine)
+
+
+def _interface(values: Iterable[ir.Value]) -> Interface:
+    return tuple((value.name, str(value.type), str(value.shape)) for value in values)
+
+
+def _undefined(model: ir.Model) -> frozenset[ir.OperatorIdentifier]:
+    used = {scoped.node.op_identifier() for scoped in walk(model.graph)}
+    return frozenset(
+        op for op in used if op[0] not in STANDARD_DOMAINS and op not in model.functions
+    )

@@ -1,0 +1,91 @@
+"""The optimization levels: which passes run, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cannc.compiler.core.errors import UsageError
+from cannc.compiler.core.runner import Runner
+from cannc.compiler.core.shapes import infer_shapes
+from cannc.compiler.core.target import Target
+from cannc.compiler.core.unit import CompileUnit
+from cannc.passes import registry
+from cannc.passes.base import MayUseKernel
+from cannc.passes.manager import run_passes
+from cannc.passes.registry import Level, Precision
+
+
+def optimize(
+    unit: CompileUnit,
+    *,
+    level: Level,
+    precision: Precision,
+    target: Target,
+    runner: Runner,
+    may_use_kernel: MayUseKernel,
+    select: Sequence[str] = (),
+) -> CompileUnit:
+    """Return an optimized copy of `unit`, stamped with its target.
+
+    Args:
+        unit: Not changed.
+        level: O0 only brings the model into the form that later stages need; O1 simplifies and
+            fuses what stays observable; O2 fuses all that the target has kernels for.
+        precision: ``keep`` or ``fp16`` (D2).
+        target: SoC and CANN release to optimize for.
+        runner: Runs graphs for constant folding.
+        may_use_kernel: See `cannc.passes.base.PassContext`.
+        select: ``+name`` adds a pass, ``-name`` leaves one out.
+
+    Raises:
+        UsageError: ``PASS001`` no such pass, ``PASS003`` a selection without sign.
+        PassError: ``PASS010`` a pass broke the graph.
+    """
+    result = unit.copy()
+    result.target = target
+    infer_shapes(result.model)
+    for names, fixpoint in _plan(level, precision, select):
+        history = len(result.log)
+        run_passes(result, names, runner=runner, may_use_kernel=may_use_kernel, fixpoint=fixpoint)
+        if any(stage.applied for stage in result.log[history:]):
+            infer_shapes(result.model)
+    return result
+
+
+def _plan(
+    level: Level, precision: Precision, select: Sequence[str]
+) -> Iterator[tuple[list[str], bool]]:
+    """Yield groups of passes, each with whether it runs until nothing changes."""
+    added, removed = _read_selection(select)
+    groups = [(registry.PREPARE, False)]
+    cleanup = [(registry.CLEANUP, True)] if level != "O0" else []
+    groups += cleanup
+    fusion = (*registry.FUSION[level], *(name for name in added if not _is_planned(name, level)))
+    for middle in (fusion, registry.PRECISION[precision]):
+        if middle:
+            groups += [(middle, False), *cleanup]
+    for names, fixpoint in groups:
+        chosen = [name for name in names if name in registry.PASSES and name not in removed]
+        if chosen:
+            yield chosen, fixpoint
+
+
+def _is_planned(name: str, level: Level) -> bool:
+    return name in (*registry.PREPARE, *registry.FUSION[level]) or (
+        name in registry.CLEANUP and level != "O0"
+    )
+
+
+def _read_selection(select: Sequence[str]) -> tuple[list[str], set[str]]:
+    """Return the names added and left out; each is looked up so that a typing error is found."""
+    for entry in select:
+        if entry[:1] not in ("+", "-"):
+            raise UsageError(
+                "PASS003",
+                f"'{entry}' selects nothing",
+                where="--passes",
+                fix=f"write +{entry} to add the pass or -{entry} to leave it out",
+            )
+        registry.load_pass(entry[1:])
+    added = [entry[1:] for entry in select if entry[0] == "+"]
+    return added, {entry[1:] for entry in select if entry[0] == "-"}

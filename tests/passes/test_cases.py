@@ -1,0 +1,146 @@
+"""The cases from users' reports that concern simplification, at O1."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from cannc.compiler.core.errors import ModelError
+from cannc.compiler.core.graphs import walk
+from cannc.compiler.core.target import Target
+from cannc.compiler.core.unit import CompileUnit, load
+from cannc.passes.optimize import optimize
+from tests.support.runner import PlainRunner, run_plain
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "cases"
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the cases lie beside the repository")
+
+# Conditions that passes other than cleanup see to.
+NOT_CLEANUP = {"op-08", "op-10", "op-12", "op-30"}
+
+
+def _cases() -> list[dict[str, Any]]:
+    if not SHARED.is_dir():
+        return []
+    cases: list[dict[str, Any]] = json.loads((SHARED / "cases.json").read_text())["cases"]
+    return cases
+
+
+def _of(*kinds: str, expect: str) -> list[Any]:
+    return [
+        pytest.param(case, id=case["id"])
+        for case in _cases()
+        if case["id"].split("-")[0] in kinds and case["expect"].startswith(expect)
+    ]
+
+
+def _optimized(case: dict[str, Any]) -> CompileUnit:
+    unit = load(SHARED / case["model"])
+    return optimize(
+        unit,
+        level="O1",
+        precision="keep",
+        target=Target(),
+        runner=PlainRunner(),
+        may_use_kernel=lambda op_type, dtype: None,
+    )
+
+
+@pytest.mark.parametrize("case", _of("sim", "op", "dyn", expect="equal"))
+def test_gives_the_expected_values(case: dict[str, Any]) -> None:
+    if case["expect"] == "equal-or-error:frozen-batch":
+        pytest.skip("the batch is frozen in the model itself: convert's shape check")
+    unit = _optimized(case)
+    feeds = dict(np.load(SHARED / case["inputs"]))
+    expected = dict(np.load(SHARED / case["outputs"]))
+    results = run_plain(unit.model, feeds)
+    for name in case.get("compare_outputs", expected):
+        np.testing.assert_allclose(
+            results[name], expected[name], rtol=case.get("rtol", 1e-4), atol=case.get("atol", 1e-5)
+        )
+    assert not [fate for fate in unit.fates() if fate.kind == "unknown"]
+
+
+@pytest.mark.parametrize("case", _of("sim", "op", "dyn", expect="equal"))
+def test_keeps_the_interface(case: dict[str, Any]) -> None:
+    before = onnx.load(SHARED / case["model"])
+    after = ir.to_proto(_optimized(case).model)
+    assert list(after.graph.input) == list(before.graph.input)
+    assert [(o.name, o.type) for o in after.graph.output] == [
+        (o.name, o.type) for o in before.graph.output
+    ]
+
+
+@pytest.mark.parametrize(
+    "case", [p for p in _of("sim", "op", "dyn", expect="equal") if "checks" in p.values[0]]
+)
+def test_meets_the_conditions(case: dict[str, Any]) -> None:
+    if case["id"] in NOT_CLEANUP:
+        pytest.skip("a cure that the target needs, not a simplification")
+    model = _optimized(case).model
+    for condition, wanted in case["checks"].items():
+        _CONDITIONS[condition](model, wanted)
+
+
+@pytest.mark.parametrize("case", _of("sim", expect="error:external-data"))
+def test_reports_missing_external_data(case: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="ONNX002"):
+        _optimized(case)
+
+
+def _ops(model: ir.Model) -> Counter[str]:
+    return Counter(scoped.node.op_type for scoped in walk(model.graph))
+
+
+def _no_ops(model: ir.Model, wanted: list[str]) -> None:
+    assert not set(wanted) & set(_ops(model))
+
+
+def _keep_ops(model: ir.Model, wanted: dict[str, int]) -> None:
+    assert {op: _ops(model)[op] for op in wanted} == wanted
+
+
+def _only_domains(model: ir.Model, wanted: list[str]) -> None:
+    assert set(model.opset_imports) == set(wanted)
+
+
+def _max_bytes(model: ir.Model, wanted: int) -> None:
+    assert ir.to_proto(model).ByteSize() <= wanted
+
+
+def _unique_names(model: ir.Model, wanted: bool) -> None:
+    names = [scoped.node.name for scoped in walk(model.graph)]
+    assert all(names) is wanted
+    assert (len(set(names)) == len(names)) is wanted
+
+
+def _no_empty_outputs(model: ir.Model, wanted: bool) -> None:
+    outputs = [value.name for scoped in walk(model.graph) for value in scoped.node.outputs]
+    assert all(outputs) is wanted
+
+
+def _outputs(model: ir.Model, wanted: list[str]) -> None:
+    assert [value.name for value in model.graph.outputs] == wanted
+
+
+def _inputs(model: ir.Model, wanted: list[str]) -> None:
+    assert [value.name for value in model.graph.inputs] == wanted
+
+
+_CONDITIONS = {
+    "no_ops": _no_ops,
+    "keep_ops": _keep_ops,
+    "only_domains": _only_domains,
+    "max_bytes": _max_bytes,
+    "unique_names": _unique_names,
+    "no_empty_outputs": _no_empty_outputs,
+    "outputs": _outputs,
+    "inputs": _inputs,
+}
