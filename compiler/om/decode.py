@@ -163,7 +163,7 @@ class _GraphDecoder:
 
     def _const(self, op: Any) -> None:
         name = _names(op, 1)[0]
-        tensor = self.parent.region.tensor(op.attr["value"].t, name)
+        tensor = self.parent.region.mapped(op.attr["value"].t, name)
         value = ir.Value(
             name=name,
             type=ir.TensorType(tensor.dtype),
@@ -193,7 +193,7 @@ class _GraphDecoder:
             attributes,
             overload=typed(op.attr, own.OVERLOAD, "s", ""),
             outputs=outputs,
-            name=typed(op.attr, own.NAME, "s", op.name) or None,
+            name=typed(op.attr, own.NAME, "s", op.name),
             doc_string=doc,
             metadata_props=metadata,
         )

@@ -104,9 +104,9 @@ def _decode(name: str, attr: Any, region: WeightRegion) -> ir.Attr:
     if kind in _FROM_KIND:
         return ir.Attr(name, _FROM_KIND[kind], get(attr))
     if kind == "t":
-        return ir.AttrTensor(name, region.tensor(attr.t, attr.t.desc.name))
+        return ir.AttrTensor(name, region.loaded(attr.t, attr.t.desc.name))
     if kind == "list:t":
-        return ir.AttrTensors(name, [region.tensor(t, t.desc.name) for t in attr.list.t])
+        return ir.AttrTensors(name, [region.loaded(t, t.desc.name) for t in attr.list.t])
     message = f"attribute '{name}' has kind '{kind}', which ONNX lacks"
     raise ValueError(message)
 

@@ -141,12 +141,54 @@ class WeightRegion:
     offset: int
     size: int
 
-    def tensor(self, definition: Any, name: str) -> ir.TensorProtocol:
-        """Return the tensor that a TensorDef describes; its data stays in the file.
+    def mapped(self, definition: Any, name: str) -> ir.TensorProtocol:
+        """Return the tensor of a TensorDef; its numbers stay in the file.
 
         Raises:
             ModelError: ``OM008`` unknown type, data outside the partition, or of another length.
         """
+        desc = definition.desc
+        dtype, dims, needed = self._layout(definition, name)
+        if definition.data or not needed or dtype == ir.DataType.STRING:
+            return self.loaded(definition, name)
+        doc, metadata = own.notes(desc.attr)
+        return ir.ExternalTensor(
+            self.path.name,
+            self._locate(desc, name),
+            needed,
+            dtype,
+            shape=ir.Shape(dims),
+            name=name,
+            doc_string=doc,
+            metadata_props=metadata,
+            base_dir=self.path.parent,
+        )
+
+    def loaded(self, definition: Any, name: str) -> ir.TensorProtocol:
+        """Return the tensor of a TensorDef in memory; raises as `mapped` does."""
+        desc = definition.desc
+        dtype, dims, _ = self._layout(definition, name)
+        data = definition.data
+        if not data and desc.weight_size:
+            with self.path.open("rb") as stream:
+                stream.seek(self._locate(desc, name))
+                data = stream.read(desc.weight_size)
+        if dtype == ir.DataType.STRING:
+            proto = onnx.TensorProto.FromString(data)
+            if len(proto.string_data) != math.prod(dims):
+                raise self._bad(name, f"shape {dims}, but {len(proto.string_data)} strings")
+        else:
+            proto = onnx.TensorProto(data_type=dtype.value, raw_data=data)
+        doc, metadata = own.notes(desc.attr)
+        named = onnx.TensorProto(name=name, doc_string=doc, data_type=dtype.value, dims=dims)
+        proto.ClearField("dims")
+        proto.MergeFrom(named)
+        tensor = ir.from_proto(proto)
+        tensor.metadata_props.update(metadata)
+        return tensor
+
+    def _layout(self, definition: Any, name: str) -> tuple[ir.DataType, list[int], int]:
+        """Return type, shape and byte length; for strings the length that is stored."""
         desc = definition.desc
         dtype = real_dtype(desc)
         if not dtype:
@@ -154,48 +196,13 @@ class WeightRegion:
         dims = typed(desc.attr, own.SHAPE, "list:i", list(desc.shape.dim))
         if any(dim < 0 for dim in dims):
             raise self._bad(name, f"shape {dims} is negative")
-        doc, metadata = own.notes(desc.attr)
+        stored = len(definition.data) or desc.weight_size
         if dtype == ir.DataType.STRING:
-            tensor: ir.TensorProtocol = self._strings(definition, dims, name)
-        else:
-            tensor = self._numbers(definition, dtype, dims, name)
-        tensor.doc_string = doc
-        tensor.metadata_props.update(metadata)
-        return tensor
-
-    def _numbers(
-        self, definition: Any, dtype: ir.DataType, dims: list[int], name: str
-    ) -> ir.TensorProtocol:
+            return dtype, dims, stored
         needed = packed_bytes(dtype, math.prod(dims))
-        stored = len(definition.data) or definition.desc.weight_size
         if stored != needed:
             raise self._bad(name, f"shape {dims} needs {needed} bytes, {stored} are stored")
-        if needed and not definition.data:
-            return ir.ExternalTensor(
-                self.path.name,
-                self._locate(definition.desc, name),
-                needed,
-                dtype,
-                shape=ir.Shape(dims),
-                name=name,
-                base_dir=self.path.parent,
-            )
-        proto = onnx.TensorProto(
-            name=name, data_type=dtype.value, dims=dims, raw_data=definition.data
-        )
-        return ir.from_proto(proto)
-
-    def _strings(self, definition: Any, dims: list[int], name: str) -> ir.StringTensor:
-        data = definition.data
-        if not data:
-            with self.path.open("rb") as stream:
-                stream.seek(self._locate(definition.desc, name))
-                data = stream.read(definition.desc.weight_size)
-        proto = onnx.TensorProto.FromString(data)
-        if len(proto.string_data) != math.prod(dims):
-            why = f"shape {dims}, but {len(proto.string_data)} strings"
-            raise self._bad(name, why)
-        return ir.StringTensor(list(proto.string_data), shape=ir.Shape(dims), name=name)
+        return dtype, dims, needed
 
     def _locate(self, desc: Any, name: str) -> int:
         offset, size = desc.data_offset, desc.weight_size
