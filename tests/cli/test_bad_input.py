@@ -5,9 +5,9 @@ import os
 import numpy as np
 import onnx
 import pytest
+from tests.support.models import mlp, save
 
 from cannc.compiler.cli.main import main
-from tests.support.models import mlp, save
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import onnx
 import pytest
+from tests.support.models import mlp, parse, save
 
 from cannc.compiler.cli.main import main
-from tests.support.models import mlp, parse, save
 
 
 @pytest.fixture
@@ -51,7 +51,10 @@ def test_compare_fails_with_exit_code_1(folder, capsys):
 
 def test_check_refuses_with_exit_code_1(tmp_path, capsys):
     model = parse(
-        """g (float[2] x) => (float[2] y) { q = QuantizeLinear(x, s)  y = DequantizeLinear(q, s) }""",
+        """g (float[2] x) => (float[2] y) {
+            q = QuantizeLinear(x, s)
+            y = DequantizeLinear(q, s)
+        }""",
         s=np.array(0.5, np.float32),
     )
     path = save(model, tmp_path / "m.onnx")
