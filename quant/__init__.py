@@ -1,1 +1,1 @@
-"""Weight quantization: schemes, scales, packing, and the forms that kernels take."""
+"""Weight quantization: schemes, algorithms, the forms that Ascend's kernels take, the report."""

@@ -59,6 +59,10 @@ class DerivedTensor(ir.LazyTensor):
         self.source = source
 
 
+class RoundedTensor(DerivedTensor):
+    """The same numbers in another float dtype, see `cast_to`."""
+
+
 def cast_to(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.TensorProtocol:
     """Return `tensor` in another dtype, rounded when read (round to nearest even)."""
     if tensor.dtype == dtype:
@@ -68,7 +72,17 @@ def cast_to(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.TensorProtocol:
         with np.errstate(over="ignore"):
             return array.astype(dtype.numpy())
 
-    return DerivedTensor(tensor, convert, dtype)
+    return RoundedTensor(tensor, convert, dtype)
+
+
+def unrounded(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return the numbers from before `cast_to` rounded them.
+
+    Stops at a tensor that was derived in any other way (transposed, scaled): its numbers are new.
+    """
+    while isinstance(tensor, RoundedTensor):
+        tensor = tensor.source
+    return tensor
 
 
 def source_of(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -1,0 +1,164 @@
+"""What will be done to each weight, decided before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from cannc.compiler.core.errors import ModelError
+from cannc.compiler.core.runner import Array
+from cannc.compiler.core.tensors import released
+from cannc.quant.algorithms import Algorithm
+from cannc.quant.collect import Skip, WeightUse
+from cannc.quant.forms import Choice, Form, FormRules
+from cannc.quant.packing import PER_WORD, pack_int4
+from cannc.quant.scales import Closeness, Floats, Params, closeness, encode
+from cannc.quant.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One weight as it will be stored, shared by all uses that read it the same way.
+
+    Attributes:
+        first: The use that it was planned for.
+        choice: Form and scheme.
+        params: Its scales.
+        factor: Number that the weight is multiplied by (alpha of a Gemm whose kernel has none).
+        closeness: Error of the dequantized weight.
+    """
+
+    first: WeightUse
+    choice: Choice
+    params: Params
+    factor: float
+    closeness: Closeness
+
+    def levels(self) -> ir.TensorProtocol:
+        """Return the integers, computed from the source when they are written.
+
+        Shape (k, n), packed (k, n/8), or the weight's own shape for `Form.DEQUANT`.
+        """
+        layout, scheme = self.first.layout, self.choice.scheme
+
+        def integers(weight: Array) -> Array:
+            levels = encode(_matrix(self.first, weight, self.factor), self.params, scheme)
+            if self.choice.form is Form.DEQUANT:
+                return layout.from_matrix(levels)
+            return pack_int4(levels) if self.packed else levels
+
+        if self.choice.form is Form.DEQUANT:
+            return self.first.weight.derive(integers, ir.DataType.INT8, layout.shape)
+        if self.packed:
+            shape = (layout.k, layout.n // PER_WORD)
+            return self.first.weight.derive(integers, ir.DataType.INT32, shape)
+        return self.first.weight.derive(integers, ir.DataType.INT8, (layout.k, layout.n))
+
+    def scale(self) -> Array:
+        """Return the scales in the shape in which the form takes them."""
+        return self._shaped(self.params.scale)
+
+    def offset(self) -> Array | None:
+        """Return the offsets like `scale`; zeros where a kernel's body always needs them (D7)."""
+        if self.params.offset is not None:
+            return self._shaped(self.params.offset.astype(self.params.scale.dtype))
+        return None if self.choice.form is Form.DEQUANT else np.zeros_like(self.scale())
+
+    @property
+    def packed(self) -> bool:
+        """Eight levels share one INT32."""
+        return self.choice.form is Form.FUSED and self.choice.scheme.bits == 4
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of integers, scales and offsets together."""
+        offset = self.offset()
+        extra = 0 if offset is None else offset.nbytes
+        return self.levels().nbytes + self.scale().nbytes + extra
+
+    def _shaped(self, table: Array) -> Array:
+        if self.choice.form is Form.DEQUANT:
+            return self.first.layout.spread(table)
+        return table[0] if table.shape[0] == 1 else table
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One node and the stored weight that it will read."""
+
+    use: WeightUse
+    stored: Stored
+
+
+def make_plans(
+    uses: Sequence[WeightUse], scheme: Scheme, algorithm: Algorithm, rules: FormRules
+) -> tuple[list[Plan], list[Skip]]:
+    """Choose form and scales of every weight.
+
+    Returns:
+        The plans, and the uses that would gain nothing.
+
+    Raises:
+        ModelError: ``QUANT010`` a weight holds NaN or infinity.
+    """
+    known: dict[object, Stored | str] = {}
+    plans: list[Plan] = []
+    skips: list[Skip] = []
+    for use in uses:
+        choice = rules.choose(use, scheme)
+        factor = _factor(use, choice.form)
+        key = (use.key, choice, factor)
+        if key not in known:
+            known[key] = _solve(use, choice, factor, algorithm)
+        solved = known[key]
+        if isinstance(solved, Stored):
+            plans.append(Plan(use, solved))
+        else:
+            weight = use.weight
+            nbytes = weight.tensor.nbytes
+            skips.append(Skip(use.node, weight.name, solved, shape=weight.shape, nbytes=nbytes))
+    return plans, skips
+
+
+def _solve(use: WeightUse, choice: Choice, factor: float, algorithm: Algorithm) -> Stored | str:
+    """Return the stored weight, or why it is better left alone."""
+    weight = use.weight
+    held = ir.DataType.FLOAT if choice.form is Form.ANTIQUANT else weight.dtype
+    with released(weight.tensor) as array:
+        matrix = _matrix(use, weight.as_read(array).astype(np.float32), factor)
+        _refuse_bad_values(use, matrix)
+        params = algorithm.solve(matrix, choice.scheme, held.numpy())
+        if not np.isfinite(params.scale.astype(np.float64)).all():
+            return f"its scales exceed the range of {held.name}"
+        error = closeness(matrix, params, choice.scheme)
+    stored = Stored(use, choice, params, factor, error)
+    before = use.layout.k * use.layout.n * weight.dtype.itemsize
+    if stored.nbytes >= before:
+        return f"integers and scales need {stored.nbytes} bytes, the weight {before:.0f}"
+    return stored
+
+
+def _matrix(use: WeightUse, weight: Array, factor: float) -> Floats:
+    """Return the weight as float32 matrix (k, n), multiplied by `factor`."""
+    matrix: Floats = np.asarray(use.layout.to_matrix(weight), np.float32)
+    return matrix if factor == 1.0 else matrix * np.float32(factor)
+
+
+def _factor(use: WeightUse, form: Form) -> float:
+    alpha = use.node.attributes.get("alpha") if use.node.op_type == "Gemm" else None
+    return alpha.as_float() if alpha is not None and form is Form.FUSED else 1.0
+
+
+def _refuse_bad_values(use: WeightUse, matrix: Floats) -> None:
+    bad = int(matrix.size - np.count_nonzero(np.isfinite(matrix)))
+    if bad:
+        raise ModelError(
+            "QUANT010",
+            f"weight '{use.weight.name}' holds {bad} NaN or infinite values of {matrix.size}",
+            where=f"node '{use.node.name}' ({use.node.op_type})",
+            why="no scale can represent them; the checkpoint is damaged or training diverged",
+            fix=f"repair the checkpoint, or leave the layer in float: --keep {use.node.name}",
+        )
