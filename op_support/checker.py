@@ -6,7 +6,7 @@ that are no registered operators (D8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -27,13 +27,13 @@ from cannc.op_support.rules import (
     shapes,
     structure,
 )
+from cannc.op_support.schema import Operator
 from cannc.op_support.site import Site, World
 from cannc.op_support.table import operators
 from cannc.op_support.values import Values
 
-Rule = Callable[[Site], Iterator[Finding]]
+Rule = Callable[[Site, Operator], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
-    registration.check,
     arity.check,
     plugin.check,
     plugin.crashes,
@@ -44,6 +44,7 @@ RULES: tuple[Rule, ...] = (
     dtypes.check,
     shapes.check,
 )
+"""Rules for nodes that have a plugin."""
 
 
 def check(
@@ -74,46 +75,39 @@ def check(
     if on_disk_too and unit.source is not None and not unit.log:
         findings += on_disk.check(unit.source)
     nodes = cube_nodes = 0
+    no_float32 = target.family in dtypes.NO_FLOAT32_CUBE
     for site in _sites(model, world):
         nodes += 1
-        if _is_call(site) or _full_name(site) in registered:
-            continue
-        for rule in RULES:
-            findings += rule(site)
-        if target.family in dtypes.NO_FLOAT32_CUBE:
-            cube_nodes += dtypes.float32_on_cube(site)
+        findings += _node(site, registered)
+        cube_nodes += no_float32 and dtypes.float32_on_cube(site)
     if cube_nodes:
         findings.append(_float32(cube_nodes, target))
     return SupportReport.of(target, _default_opset(model), nodes, findings)
+
+
+def _node(site: Site, registered: Collection[str]) -> Iterator[Finding]:
+    """Yield the findings about one node."""
+    entry = operators().get(site.key)
+    if entry is not None and entry.registered_at(site.version):
+        for rule in RULES:
+            yield from rule(site, entry)
+    elif (site.node.domain, site.op_type) in site.world.functions:
+        return  # its body is checked instead (D8)
+    elif f"{site.domain}::{site.opset}::{site.op_type}" not in registered:
+        yield from registration.check(site, entry)
 
 
 def _sites(model: ir.Model, world: World) -> Iterator[Site]:
     """Yield every node of the model and of the function bodies that ATC would see inlined."""
     imports = _by_domain(model.opset_imports)
     for scoped in walk(model.graph):
-        yield _site(scoped.node, scoped.scope, imports, world, in_function=False)
+        yield Site.of(scoped.node, scoped.scope, imports, world)
     for (domain, name, _), function in model.functions.items():
         if _registered(domain, name, imports):
             continue
         inner = {**imports, **_by_domain(function.opset_imports)}
         for scoped in walk(function.graph, f"{domain}::{name}/"):
-            yield _site(scoped.node, scoped.scope, inner, world, in_function=True)
-
-
-def _site(
-    node: ir.Node, scope: str, imports: dict[str, int], world: World, *, in_function: bool
-) -> Site:
-    domain = node.domain or "ai.onnx"
-    key = f"{domain}::{node.op_type}"
-    entry = operators().get(key)
-    return Site(node, scope, imports.get(domain), key, entry, world, in_function)
-
-
-def _is_call(site: Site) -> bool:
-    """Is it a call of a local function? Its body is checked instead (D8)."""
-    if (site.node.domain, site.op_type) not in site.world.functions:
-        return False
-    return site.entry is None or not site.entry.registered_at(site.version)
+            yield Site.of(scoped.node, scoped.scope, inner, world, in_function=True)
 
 
 def _registered(domain: str, name: str, imports: dict[str, int]) -> bool:
@@ -121,12 +115,7 @@ def _registered(domain: str, name: str, imports: dict[str, int]) -> bool:
     return entry is not None and entry.registered_at(imports.get(domain or "ai.onnx", 0))
 
 
-def _full_name(site: Site) -> str:
-    domain, _, op_type = site.key.partition("::")
-    return f"{domain}::{site.opset}::{op_type}"
-
-
-def _by_domain(imports: ir.OpsetImports | dict[str, int]) -> dict[str, int]:
+def _by_domain(imports: Mapping[str, int]) -> dict[str, int]:
     """Spell out the default domain; when it is imported under both names the last one wins."""
     return {domain or "ai.onnx": version for domain, version in imports.items()}
 

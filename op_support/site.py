@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,6 @@ from cannc.compiler.core.provenance import Provenance, origins
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.target import Target
 from cannc.op_support.report import Finding, Severity
-from cannc.op_support.schema import Operator
 from cannc.op_support.values import Values
 
 PARSER_RUN = "the open parser, executed (parser-run.md, 2026-08 snapshot)"
@@ -43,20 +43,35 @@ class Site:
     Attributes:
         node: The node.
         scope: Where it stands: "" in the main graph.
+        domain: Its domain, the default one spelled out.
         opset: Version of the node's domain that its graph imports; None when it imports none.
         key: ``domain::type`` with the default domain spelled out.
-        entry: What the parser knows about it, or None.
         world: What all nodes share.
         in_function: The node stands in a local function's body.
     """
 
     node: ir.Node
     scope: str
+    domain: str
     opset: int | None
     key: str
-    entry: Operator | None
     world: World
     in_function: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        node: ir.Node,
+        scope: str,
+        imports: Mapping[str, int],
+        world: World,
+        *,
+        in_function: bool = False,
+    ) -> Site:
+        """Return the site of a node in a graph that imports these domains."""
+        domain = node.domain or "ai.onnx"
+        key = f"{domain}::{node.op_type}"
+        return cls(node, scope, domain, imports.get(domain), key, world, in_function)
 
     @property
     def op_type(self) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 import onnx.defs
 
 from cannc.op_support.report import Finding, Severity
-from cannc.op_support.schema import FusedOperator
+from cannc.op_support.schema import FusedOperator, Operator
 from cannc.op_support.site import PARSER_RUN, Site
 from cannc.op_support.table import fused_operators
 
@@ -22,11 +22,8 @@ class Ports:
     most: int | None
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, entry: Operator) -> Iterator[Finding]:
     """Yield findings about the number of inputs and outputs."""
-    entry = site.entry
-    if entry is None or not entry.registered_at(site.version):
-        return
     connected = site.connected()
     for limit, opsets in entry.input_limits.items():
         if site.version in opsets and connected > limit:

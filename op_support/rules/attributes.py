@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.rules.conditions import CONDITIONS
 from cannc.op_support.rules.outcome import Outcome
-from cannc.op_support.schema import Effect
+from cannc.op_support.schema import Effect, Operator
 from cannc.op_support.site import PLUGIN, Site
 from cannc.op_support.table import fused_operators
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, entry: Operator) -> Iterator[Finding]:
     """Yield findings about attributes that are read wrongly or not at all."""
-    entry = site.entry
-    if entry is None or not entry.registered_at(site.version):
-        return
     for name, effect in entry.effects.items():
         condition = CONDITIONS.get((site.op_type, name))
         if condition is None or (effect.opsets is not None and site.version not in effect.opsets):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from cannc.op_support.report import Finding, Severity
+from cannc.op_support.schema import Operator
 from cannc.op_support.site import PLUGIN, Site
 
 DATA_DEPENDENT = frozenset(
@@ -14,11 +15,8 @@ DATA_DEPENDENT = frozenset(
 )
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, entry: Operator) -> Iterator[Finding]:
     """Yield findings about values that are known only at run time."""
-    entry = site.entry
-    if entry is None or not entry.registered_at(site.version):
-        return
     for index in entry.value_inputs:
         value = site.input(index)
         if value is None or _known(value, site):

@@ -8,12 +8,13 @@ import onnx_ir as ir
 
 from cannc.compiler.core.graphs import subgraphs
 from cannc.op_support.report import Finding, Severity
+from cannc.op_support.schema import Operator
 from cannc.op_support.site import PLUGIN, Site
 
 _BRANCHES = frozenset({"then_branch", "else_branch"})
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about an If node and its branches."""
     if site.key != "ai.onnx::If":
         return
@@ -26,8 +27,8 @@ def check(site: Site) -> Iterator[Finding]:
             if empty is not None:
                 yield _refused(
                     site,
-                    f"{name}: node '{node.name}' ({node.op_type}) leaves input {empty} empty, which "
-                    "becomes a graph input without a name",
+                    f"{name}: input {empty} of '{node.name}' ({node.op_type}) is empty and becomes "
+                    "a graph input without a name",
                     "give the input, or resolve the If under a fixed input shape",
                 )
                 break

@@ -12,7 +12,7 @@ from functools import cache
 
 from cannc.op_support.dtypes import dtype_name
 from cannc.op_support.report import Finding, Severity
-from cannc.op_support.schema import Expansion, GeKernel
+from cannc.op_support.schema import Expansion, Operator
 from cannc.op_support.site import Site
 from cannc.op_support.table import fused_operators, ge_kernels
 
@@ -28,26 +28,27 @@ CUBE_OPERATORS = frozenset(
 _SOURCE = "GE kernel tables (operator store copy and open kernels)"
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, entry: Operator) -> Iterator[Finding]:
     """Yield findings about dtypes that no AI Core kernel takes."""
-    entry = site.entry
-    if entry is None or not entry.registered_at(site.version):
-        return
     if site.key in fused_operators():
         yield from _fused(site)
         return
-    ge = _direct(site.version, entry.expansions)
     family = COMPLETE.get(site.world.target.family)
-    kernel = None if ge is None or family is None else ge_kernels().get(f"{ge}@{family}")
-    if ge is None or kernel is None:
+    ge = _direct(site.version, entry.expansions)
+    if family is None or ge is None:
         return
-    for index in range(min(site.connected(), len(kernel.inputs))):
+    for index, accepted in enumerate(_accepted(ge, family)[: site.connected()]):
         dtype = site.dtype(index)
-        accepted = kernel.inputs[index]
-        if dtype is None or accepted is None or dtype_name(dtype) in accepted:
-            continue
-        yield _unmet(site, ge, index, dtype_name(dtype), accepted)
-        return
+        if dtype is not None and accepted is not None and dtype_name(dtype) not in accepted:
+            yield _unmet(site, ge, index, dtype_name(dtype), accepted)
+            return
+
+
+@cache
+def _accepted(ge: str, family: str) -> tuple[tuple[str, ...] | None, ...]:
+    """Return the dtypes that each input takes on a family; empty when there is no entry."""
+    kernel = ge_kernels().get(f"{ge}@{family}")
+    return () if kernel is None else kernel.inputs
 
 
 def float32_on_cube(site: Site) -> bool:
@@ -77,10 +78,8 @@ def _unmet(site: Site, ge: str, index: int, dtype: str, accepted: tuple[str, ...
 
 
 def _aicpu_takes(ge: str, index: int, dtype: str) -> bool:
-    kernel: GeKernel | None = ge_kernels().get(f"{ge}@aicpu")
-    if kernel is None or index >= len(kernel.inputs):
-        return False
-    accepted = kernel.inputs[index]
+    inputs = _accepted(ge, "aicpu")
+    accepted = inputs[index] if index < len(inputs) else None
     return accepted is not None and dtype in accepted
 
 

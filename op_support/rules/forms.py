@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from cannc.op_support.report import Finding, Severity
+from cannc.op_support.schema import Operator
 from cannc.op_support.site import PARSER_RUN, PLUGIN, Site
 
 _CONSTANT_VALUES = (
@@ -19,16 +20,13 @@ _CONSTANT_VALUES = (
 )  # fmt: skip
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about forms that convert but are not safe."""
     if site.key == "ai.onnx::Constant":
         yield from _constant(site)
         return
     predicate = RISKS.get(site.key)
-    entry = site.entry
-    if predicate is None or entry is None or not entry.registered_at(site.version):
-        return
-    why = predicate(site)
+    why = None if predicate is None else predicate(site)
     if why is not None:
         yield site.finding("OP033", Severity.RISK, why, source=PLUGIN)
 

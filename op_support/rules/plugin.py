@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from cannc.op_support.report import Finding, Severity
+from cannc.op_support.schema import Operator
 from cannc.op_support.site import PARSER_RUN, PLUGIN, Site
 
 Predicate = Callable[[Site], "str | None"]
 _SPATIAL = (1, 2, 3)
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about forms that stop the parse, or the compile right after it."""
     predicate = REFUSALS.get(site.key)
-    entry = site.entry
-    if predicate is None or entry is None or not entry.registered_at(site.version):
-        return
-    why = predicate(site)
+    why = None if predicate is None else predicate(site)
     if why is not None:
         yield site.finding(
             "OP020",
@@ -35,9 +33,9 @@ def check(site: Site) -> Iterator[Finding]:
         )
 
 
-def crashes(site: Site) -> Iterator[Finding]:
+def crashes(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about forms on which the compiler crashes without an error code."""
-    if site.key == "ai.onnx::Bernoulli" and site.has("seed") and site.version in range(15, 19):
+    if site.key == "ai.onnx::Bernoulli" and site.has("seed"):
         yield site.finding(
             "OP021",
             Severity.REFUSED,

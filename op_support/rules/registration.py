@@ -31,8 +31,13 @@ EXPORTER_NAMES = {
 }
 
 
-def check(site: Site) -> Iterator[Finding]:
-    """Yield at most one finding: the node has no plugin at this opset."""
+def check(site: Site, entry: Operator | None) -> Iterator[Finding]:
+    """Yield one finding about a node that has no plugin at its opset.
+
+    Args:
+        site: The node.
+        entry: What the parser knows about its type, if anything.
+    """
     if site.opset is None:
         yield site.finding(
             "OP061",
@@ -42,9 +47,6 @@ def check(site: Site) -> Iterator[Finding]:
             atc_code="E19999",
             cure="export the model again, or add the import",
         )
-        return
-    entry = site.entry
-    if entry is not None and entry.registered_at(site.opset):
         return
     atc_code = unknown_operator_code(site.world.target)
     if site.node.domain == "npu" and site.op_type in EXPORTER_NAMES:

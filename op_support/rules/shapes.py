@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cannc.op_support.report import Finding, Severity
+from cannc.op_support.schema import Operator
 from cannc.op_support.site import Site
 from cannc.op_support.table import parser_facts
 
 
-def check(site: Site) -> Iterator[Finding]:
+def check(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about the shapes of a node's outputs, where the file states them."""
     limit = parser_facts().max_rank
     for value in site.node.outputs:

@@ -18,10 +18,11 @@ from cannc.op_support.table import parser_facts
 
 def check(model: ir.Model, target: Target) -> Iterator[Finding]:
     """Yield findings that belong to no single node."""
+    graphs = [*all_graphs(model.graph)]
     yield from _domains(model, target)
     yield from _interface(model.graph)
-    yield from _size(model)
-    for scope, graph in all_graphs(model.graph):
+    yield from _size([graph for _, graph in graphs])
+    for scope, graph in graphs:
         yield from _names(graph, scope)
         yield from _empty_names(graph, scope)
         yield from _weights(graph, scope)
@@ -96,10 +97,10 @@ def _interface(graph: ir.Graph) -> Iterator[Finding]:
             yield from tensor_findings(value.type.dtype, value.name or "", constant=False)
 
 
-def _size(model: ir.Model) -> Iterator[Finding]:
+def _size(graphs: list[ir.Graph]) -> Iterator[Finding]:
     inline = sum(
         value.const_value.nbytes
-        for _, graph in all_graphs(model.graph)
+        for graph in graphs
         for value in graph.initializers.values()
         if value.const_value is not None and not isinstance(value.const_value, ir.ExternalTensor)
     )
