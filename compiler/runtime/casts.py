@@ -1,4 +1,4 @@
-"""Inserting Cast nodes, with names that clash with nothing in any scope."""
+"""Names for new values, and Cast nodes inserted with them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from cannc.compiler.runtime.dtypes import values_of
 _OPSET = 18
 
 
-class Casts:
-    """Inserts Cast nodes into one model, in place."""
+class Names:
+    """Names that clash with nothing in any scope: a branch must not shadow an outer value."""
 
     def __init__(self, model: ir.Model) -> None:
-        """Collect the names in use: a branch must not shadow an outer value either."""
+        """Collect the names in use."""
         graphs = [graph for _, graph in all_graphs(model.graph)]
         self._taken = {value.name for graph in graphs for value in values_of(graph)}
         self._taken |= {scoped.node.name for scoped in walk(model.graph)}
-        model.opset_imports.setdefault("", _OPSET)
 
     def fresh(self, name: str) -> str:
         """Return `name`, or `name` with a number, that nothing else has."""
         found = unique(name, self._taken)
         self._taken.add(found)
         return found
+
+
+class Casts(Names):
+    """Inserts Cast nodes into one model, in place."""
+
+    def __init__(self, model: ir.Model) -> None:
+        """Take over a model."""
+        super().__init__(model)
+        model.opset_imports.setdefault("", _OPSET)
 
     def behind(
         self, value: ir.Value, dtype: ir.DataType, name: str, *, outputs: bool = True

@@ -11,6 +11,7 @@ from cannc.compiler.core.errors import UsageError, nearest
 from cannc.compiler.runtime.border import carry, from_session, to_session
 from cannc.compiler.runtime.dtypes import HALF, with_dtype
 from cannc.compiler.runtime.feeding import prepare_feeds
+from cannc.compiler.runtime.kernels import use_kernels
 from cannc.compiler.runtime.lowering import FLOAT, Half, lower
 from cannc.compiler.runtime.ort import OrtSession
 from cannc.compiler.runtime.ports import Port, input_ports, output_ports
@@ -39,7 +40,7 @@ class HostSession:
             model: The model; not changed. External weights stay mapped.
             half: See `lower`.
             taps: Names of values of the main graph to return besides the outputs.
-            fuse: False switches onnxruntime's own optimizations off.
+            fuse: False switches onnxruntime's own optimizations and fused kernels off.
             low_memory: Keep weights as stored, at the price of speed.
 
         Raises:
@@ -49,6 +50,7 @@ class HostSession:
         tapped = with_outputs(model, [*(v.name or "" for v in model.graph.outputs), *taps])
         self.inputs = input_ports(tapped)
         self.outputs = [_delivered(port, half) for port in output_ports(tapped)]
+        use_kernels(tapped, contrib=fuse)
         lowered = lower(tapped, half=half)
         carry(lowered)
         constants = [v for v in lowered.graph.inputs if v.is_initializer()]

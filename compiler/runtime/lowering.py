@@ -8,8 +8,9 @@ The same numerics come from a float32 graph in which every value stored between 
     x ─▶ MatMul ─▶ y__raw ─▶ Cast(f16) ─▶ y__half ─▶ Cast(f32) ─▶ y ─▶ next node
 
 The rounded value carries the original name, so whoever taps ``y`` sees what the consumer sees.
-Nodes that only move or select numbers need no rounding: what they read is rounded already. A fused
-operator (domain ``npu``) is one kernel: its body stays in float32 and its outputs are rounded.
+Nodes that only move or select numbers need no rounding: what they read is rounded already. Calls of
+functions are inlined first. The body of a fused operator (domain ``npu``) casts to float32,
+computes and casts back (D7): what its kernel keeps in float32 stays so, what it rounds is rounded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Literal
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from cannc.compiler.core.graphs import all_graphs, subgraphs, walk
+from cannc.compiler.core.graphs import all_graphs, walk
 from cannc.compiler.core.tensors import cast_to
 from cannc.compiler.runtime.casts import Casts
 from cannc.compiler.runtime.dtypes import (
@@ -36,7 +37,6 @@ from cannc.compiler.runtime.dtypes import (
 Half = Literal["round", "widen"]
 
 FLOAT = ir.DataType.FLOAT
-FUSED_DOMAIN = "npu"
 
 _MOVES = """
     Identity Reshape Transpose Slice Concat Gather GatherElements GatherND Flatten Squeeze Unsqueeze
@@ -59,8 +59,7 @@ def lower(model: ir.Model, *, half: Half) -> ir.Model:
     """Return a float32 model with the numerics of the 16-bit float `model`; see the module.
 
     Args:
-        model: Any model; not changed. Calls of functions outside the fused domain are inlined,
-            since values inside them are stored too.
+        model: Any model; not changed.
         half: ``"round"`` simulates the device. ``"widen"`` computes everything in float32 without
             rounding, which is what a golden reference wants.
 
@@ -73,7 +72,7 @@ def lower(model: ir.Model, *, half: Half) -> ir.Model:
     lowered = model.clone()
     if not mentions_half(lowered):
         return lowered
-    InlinePass(lambda function: function.domain != FUSED_DOMAIN)(lowered)
+    InlinePass()(lowered)
     infer_types(lowered)
     _Lowering(lowered, half).run()
     return lowered
@@ -95,9 +94,7 @@ class _Lowering:
         inputs = [v for v in graph.inputs if half_of(v) == ir.DataType.FLOAT16]
         stored = [(v, half_of(v)) for s in walk(graph) for v in s.node.outputs]
         for scoped in walk(graph):
-            self._widen_attributes(scoped.node, keep_casts=self.half == "round")
-        for function in self.model.functions.values():
-            self._widen_function(function)
+            self._widen_attributes(scoped.node)
         keep = dict.fromkeys((*weights, *inputs))
         for g in graphs:
             _widen_types(v for v in values_of(g) if v not in keep)
@@ -111,15 +108,13 @@ class _Lowering:
             for index, dtype in enumerate(border):
                 self._narrow_output(index, dtype)
 
-    # -- attributes and bodies -----------------------------------------------------------------
-
-    def _widen_attributes(self, node: ir.Node, *, keep_casts: bool) -> None:
+    def _widen_attributes(self, node: ir.Node) -> None:
         """Let attributes that name or hold 16-bit floats say float32.
 
         A Cast to them stays in the rounding graph: it is the rounding, and from float64 it must
         happen in one step.
         """
-        if keep_casts and node.op_type == "Cast":
+        if self.half == "round" and node.op_type == "Cast":
             return
         for name, attribute in [*node.attributes.items()]:
             if attribute.is_ref():
@@ -133,19 +128,6 @@ class _Lowering:
                     node.attributes[name] = ir.Attr(name, attribute.type, wide)
             elif _is_half_code(node, attribute):
                 node.attributes[name] = ir.AttrInt64(name, FLOAT)
-
-    def _widen_function(self, function: ir.Function) -> None:
-        """Let a fused operator's body compute in float32: its own half casts do nothing."""
-        _widen_types((*function.inputs, *(v for node in function for v in node.outputs)))
-        for node in function:
-            self._widen_attributes(node, keep_casts=False)
-            for _, graph in subgraphs(node):
-                for _, inner in all_graphs(graph):
-                    _widen_types(values_of(inner))
-                for scoped in walk(graph):
-                    self._widen_attributes(scoped.node, keep_casts=False)
-
-    # -- values --------------------------------------------------------------------------------
 
     def _round(self, value: ir.Value, dtype: ir.DataType) -> None:
         """Round what `value`'s users read to `dtype`."""

@@ -143,7 +143,7 @@ def _can_be_held(tensor: ir.TensorProtocol) -> bool:
 
 
 def _ort_value(tensor: ir.TensorProtocol, array: Array) -> ort.OrtValue:
-    if array.dtype.isbuiltin == 1:
+    if np.dtype(array.dtype.type).isbuiltin == 1:  # whatever its byte order mark
         return ort.OrtValue.ortvalue_from_numpy(array)
     bits = array.view({1: np.uint8, 2: np.uint16}[array.dtype.itemsize])
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, int(tensor.dtype))
