@@ -14,6 +14,7 @@ Precision = Literal["keep", "fp16"]
 PASSES: dict[str, str] = {
     # cleanup
     "inline-functions": "cannc.passes.cleanup.inline_functions:InlineFunctions",
+    "fold-shapes": "cannc.passes.cleanup.fold_shapes:FoldShapes",
     "constant-if": "cannc.passes.cleanup.constant_if:ConstantIf",
     "fold-constants": "cannc.passes.cleanup.fold_constants:FoldConstants",
     "eliminate-identity": "cannc.passes.cleanup.eliminate_identity:EliminateIdentity",
@@ -23,6 +24,17 @@ PASSES: dict[str, str] = {
         "cannc.passes.cleanup.deduplicate_initializers:DeduplicateInitializers"
     ),
     "dead-code": "cannc.passes.cleanup.dead_code:DeadCode",
+    # fusion
+    "fuse-conv-batchnorm": "cannc.passes.fusion.conv_batchnorm:FuseConvBatchNorm",
+    "matmul-add-to-gemm": "cannc.passes.fusion.matmul_add:MatMulAddToGemm",
+    "fuse-layer-norm": "cannc.passes.fusion.layer_norm:FuseLayerNorm",
+    "fuse-rms-norm": "cannc.passes.fusion.rms_norm:FuseRmsNorm",
+    "fuse-gelu": "cannc.passes.fusion.gelu:FuseGelu",
+    "fuse-hardswish": "cannc.passes.fusion.hardswish:FuseHardSwish",
+    "fuse-mish": "cannc.passes.fusion.mish:FuseMish",
+    "fuse-add-rms-norm": "cannc.passes.fusion.add_rms_norm:FuseAddRmsNorm",
+    # precision
+    "float16": "cannc.passes.precision.half:Float16",
 }
 """Pass name -> ``module:Class``. A test checks the table against the files."""
 
@@ -31,6 +43,7 @@ PREPARE: tuple[str, ...] = ("opset-to-18", "inline-functions")
 
 CLEANUP: tuple[str, ...] = (
     "dead-code",
+    "fold-shapes",
     "fold-constants",
     "constant-if",
     "eliminate-identity",
@@ -42,7 +55,22 @@ CLEANUP: tuple[str, ...] = (
 
 PRECISION: dict[Precision, tuple[str, ...]] = {"keep": (), "fp16": ("float16",)}
 
-FUSION: dict[Level, tuple[str, ...]] = {"O0": (), "O1": (), "O2": ()}
+_ADJACENT = (
+    "fuse-conv-batchnorm",
+    "matmul-add-to-gemm",
+    "fuse-layer-norm",
+    "fuse-rms-norm",
+    "fuse-gelu",
+    "fuse-hardswish",
+)
+_ACROSS_LAYERS = ("fuse-mish", "fuse-add-rms-norm")
+
+FUSION: dict[Level, tuple[str, ...]] = {
+    "O0": (),
+    "O1": _ADJACENT,
+    "O2": (*_ADJACENT, *_ACROSS_LAYERS),
+}
+"""O1 keeps every hidden state between layers; O2 fuses all that the target has kernels for."""
 
 
 def load_pass(name: str) -> Pass:
