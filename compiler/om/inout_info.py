@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cannc.compiler.om.cursor import Cursor, pack_i64
 from cannc.compiler.om.faults import damaged
 
 _BLOCK = struct.Struct("<II")
 _COUNT = struct.Struct("<I")
 _TENSOR = struct.Struct("<QiiIIII")
-_I64 = struct.Struct("<q")
+_I64_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class InOutInfo:
         blocks = (
             (0, _pack_tensors(self.inputs)),
             (1, _pack_tensors(self.outputs)),
-            (2, _COUNT.pack(len(self.batch)) + _pack_i64(self.batch) if self.batch else b""),
+            (2, _COUNT.pack(len(self.batch)) + pack_i64(self.batch) if self.batch else b""),
             (3, _pack_rows(self.image_sizes)),
             (4, _pack_rows(self.dims)),
             (5, _pack_strings(self.output_shapes)),
@@ -74,11 +75,11 @@ class InOutInfo:
         Raises:
             ModelError: ``OM009`` unknown block, bytes missing or left over.
         """
-        info, cursor = cls(), _Cursor(data, path)
-        readers: dict[int, Callable[[_Cursor], None]] = {
+        info, cursor = cls(), Cursor(data, path, _bad)
+        readers: dict[int, Callable[[Cursor], None]] = {
             0: lambda c: info.inputs.extend(_tensors(c)),
             1: lambda c: info.outputs.extend(_tensors(c)),
-            2: lambda c: info.batch.extend(c.i64(c.u32())),
+            2: lambda c: info.batch.extend(c.i64s(c.u32())),
             3: lambda c: info.image_sizes.extend(_rows(c)),
             4: lambda c: info.dims.extend(_rows(c)),
             5: lambda c: info.output_shapes.extend(_strings(c)),
@@ -88,43 +89,15 @@ class InOutInfo:
             kind, length = cursor.take(_BLOCK)
             if kind not in readers:
                 raise cursor.bad(f"block type {kind} is unknown")
-            block = _Cursor(cursor.bytes(length), path)
+            block = Cursor(cursor.bytes(length), path, _bad)
             readers[kind](block)
             if block.left:
                 raise cursor.bad(f"{block.left} bytes left over in block {kind}")
         return info
 
 
-class _Cursor:
-    """Reads a byte string from front to back and never past its end."""
-
-    def __init__(self, data: bytes, path: Path) -> None:
-        self._data, self._path, self._at = data, path, 0
-
-    @property
-    def left(self) -> int:
-        return len(self._data) - self._at
-
-    def bytes(self, count: int) -> bytes:
-        if count > self.left:
-            raise self.bad(f"{count} bytes announced, {self.left} are left")
-        self._at += count
-        return self._data[self._at - count : self._at]
-
-    def take(self, layout: struct.Struct) -> tuple[int, ...]:
-        return layout.unpack(self.bytes(layout.size))
-
-    def u32(self) -> int:
-        return self.take(_COUNT)[0]
-
-    def i64(self, count: int) -> tuple[int, ...]:
-        return tuple(row[0] for row in _I64.iter_unpack(self.bytes(count * _I64.size)))
-
-    def u32s(self, count: int) -> tuple[int, ...]:
-        return tuple(row[0] for row in _COUNT.iter_unpack(self.bytes(count * _COUNT.size)))
-
-    def bad(self, why: str) -> Exception:
-        return damaged("OM009", "the description of inputs and outputs is broken", self._path, why)
+def _bad(path: Path, why: str) -> Exception:
+    return damaged("OM009", "the description of inputs and outputs is broken", path, why)
 
 
 def _pack_tensors(tensors: Sequence[TensorInfo]) -> bytes:
@@ -133,22 +106,22 @@ def _pack_tensors(tensors: Sequence[TensorInfo]) -> bytes:
     parts = [_COUNT.pack(len(tensors))]
     for tensor in tensors:
         name = tensor.name.encode()
-        dims, dims_v2 = _pack_i64(tensor.dims), _pack_i64(tensor.dims_v2)
-        ranges = _pack_i64([bound for pair in tensor.ranges for bound in pair])
+        dims, dims_v2 = pack_i64(tensor.dims), pack_i64(tensor.dims_v2)
+        ranges = pack_i64([bound for pair in tensor.ranges for bound in pair])
         sizes = (len(name), len(dims), len(dims_v2), len(ranges))
         head = _TENSOR.pack(tensor.size, tensor.format, tensor.dtype, *sizes)
         parts += [head, name, dims, dims_v2, ranges]
     return b"".join(parts)
 
 
-def _tensors(cursor: _Cursor) -> list[TensorInfo]:
+def _tensors(cursor: Cursor) -> list[TensorInfo]:
     tensors = []
     for _ in range(cursor.u32()):
         size, layout, dtype, *lengths = cursor.take(_TENSOR)
-        if any(length % _I64.size for length in lengths[1:]) or lengths[3] % (2 * _I64.size):
+        if any(length % _I64_BYTES for length in lengths[1:]) or lengths[3] % (2 * _I64_BYTES):
             raise cursor.bad(f"dims of {lengths[1:]} bytes are no whole numbers")
-        name = cursor.bytes(lengths[0]).decode(errors="replace")
-        dims, dims_v2, flat = (cursor.i64(length // _I64.size) for length in lengths[1:])
+        name = cursor.text(lengths[0])
+        dims, dims_v2, flat = (cursor.i64s(length // _I64_BYTES) for length in lengths[1:])
         ranges = tuple(zip(flat[::2], flat[1::2], strict=True))
         tensors.append(TensorInfo(name, size, layout, dtype, dims, dims_v2, ranges))
     return tensors
@@ -158,11 +131,11 @@ def _pack_rows(rows: Sequence[tuple[int, ...]]) -> bytes:
     if not rows:
         return b""
     lengths = b"".join(_COUNT.pack(len(row)) for row in rows)
-    return _COUNT.pack(len(rows)) + lengths + b"".join(_pack_i64(row) for row in rows)
+    return _COUNT.pack(len(rows)) + lengths + b"".join(pack_i64(row) for row in rows)
 
 
-def _rows(cursor: _Cursor) -> list[tuple[int, ...]]:
-    return [cursor.i64(length) for length in cursor.u32s(cursor.u32())]
+def _rows(cursor: Cursor) -> list[tuple[int, ...]]:
+    return [cursor.i64s(length) for length in cursor.u32s(cursor.u32())]
 
 
 def _pack_strings(strings: Sequence[str]) -> bytes:
@@ -173,10 +146,6 @@ def _pack_strings(strings: Sequence[str]) -> bytes:
     return _COUNT.pack(len(encoded)) + lengths + b"".join(encoded)
 
 
-def _strings(cursor: _Cursor) -> list[str]:
+def _strings(cursor: Cursor) -> list[str]:
     lengths = cursor.u32s(cursor.u32())
-    return [cursor.bytes(length).decode(errors="replace") for length in lengths]
-
-
-def _pack_i64(numbers: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(numbers)}q", *numbers)
+    return [cursor.text(length) for length in lengths]

@@ -22,9 +22,18 @@ from cannc.compiler.om.decode import decode_model
 from cannc.compiler.om.faults import damaged
 from cannc.compiler.om.header import BUNDLE, FLOW, HEADER_BYTES, VERSION_2, Header
 from cannc.compiler.om.inout_info import InOutInfo
+from cannc.compiler.om.kernels import (
+    CUSTOM_OP_MAGIC,
+    ITEM_MAGIC,
+    Binary,
+    read_kernels,
+    read_libraries,
+)
 from cannc.compiler.om.partitions import Partition, PartitionType, Table, read_tables
 from cannc.compiler.om.proto import ModelDef
-from cannc.compiler.om.weights import WeightRegion
+from cannc.compiler.om.tasks import TaskList, read_tasks
+from cannc.compiler.om.tiling import Tiling, read_tilings
+from cannc.compiler.om.weights import Weight, WeightRegion, weights_of
 
 MODEL_DEF_LIMIT_BYTES = 2**31 - 1
 
@@ -146,6 +155,46 @@ class OmFile:
         part = self.find(PartitionType.MODEL_INOUT_INFO)
         return InOutInfo.parse(self.read(part), self.path) if part else None
 
+    @cached_property
+    def tasks(self) -> TaskList | None:
+        """Tasks of the root model; None when there are none or in a format that is unknown."""
+        part = self.find(PartitionType.TASK_INFO)
+        return read_tasks(self.read(part)) if part else None
+
+    @cached_property
+    def kernels(self) -> tuple[Binary, ...]:
+        """Kernels of the root model: AI Core, custom AICPU, custom ops."""
+        found: list[Binary] = []
+        for kind, magic in _KERNEL_STORES.items():
+            part = self.find(kind)
+            found += read_kernels(self.read(part), self.path, magic) if part else ()
+        return tuple(found)
+
+    @cached_property
+    def libraries(self) -> tuple[Binary, ...]:
+        """Shared libraries that travel with the model."""
+        part = self.find(PartitionType.SO_BINS)
+        return read_libraries(self.read(part), self.path) if part else ()
+
+    @cached_property
+    def tilings(self) -> tuple[Tiling, ...]:
+        """Precomputed tilings of the root model."""
+        part = self.find(PartitionType.TILING_DATA)
+        return read_tilings(self.read(part), self.path) if part else ()
+
+    @cached_property
+    def weights(self) -> tuple[Weight, ...]:
+        """The constants of all graphs of the root model."""
+        return tuple(weights_of(self.definition))
+
+    @cached_property
+    def bundled(self) -> tuple[OmFile, ...]:
+        """The models of a bundle; empty for any other file."""
+        if self.header.model_type != BUNDLE:
+            return ()
+        parts = [p for p in self.partitions if p.type == PartitionType.BUNDLE_MODEL_INFO]
+        return tuple(self._open(self.path, p.offset, p.offset + p.size) for p in parts)
+
     def to_model(self) -> ir.Model:
         """Return the ONNX model of a host artifact; its weights stay mapped from this file.
 
@@ -161,6 +210,13 @@ class OmFile:
                 "use it on a device, or compile the ONNX model again with --backend host",
             )
         return decode_model(self.definition, self.weight_region)
+
+
+_KERNEL_STORES = {
+    PartitionType.TBE_KERNELS: ITEM_MAGIC,
+    PartitionType.CUST_AICPU_KERNELS: ITEM_MAGIC,
+    PartitionType.CUSTOM_OPS: CUSTOM_OP_MAGIC,
+}
 
 
 def _check_length(header: Header, available: int, path: Path) -> None:

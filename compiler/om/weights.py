@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +21,7 @@ from cannc.compiler.om.attributes import put_list, typed
 from cannc.compiler.om.descriptors import fill, real_dtype
 from cannc.compiler.om.dtypes import GRAPH_DTYPE, packed_bytes
 from cannc.compiler.om.faults import damaged
+from cannc.compiler.om.proto import DataType
 
 ALIGNMENT_BYTES = 512
 # Offset 0 means "not placed" to GE, and ATC leaves the first 512 bytes unused.
@@ -213,6 +215,55 @@ class WeightRegion:
 
     def _bad(self, name: str, why: str) -> Exception:
         return damaged("OM008", f"tensor '{name}' cannot be read", self.path, why)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One constant as the file describes it; device formats need not have an ONNX type.
+
+    Attributes:
+        graph: Graph that it belongs to.
+        name: Name of the Const op.
+        dtype: Data type, e.g. ``FLOAT16``; of the ONNX value if bytes stand for another type.
+        dims: Shape as stored.
+        layout: Layout of the storage, e.g. ``ND`` or ``FRACTAL_Z``.
+        offset: Byte offset inside WEIGHTS_DATA; None when the data is in the graph itself.
+        size: Bytes.
+    """
+
+    graph: str
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    layout: str
+    offset: int | None
+    size: int
+
+
+def weights_of(definition: Any) -> Iterator[Weight]:
+    """Yield the constants of all graphs of a ModelDef, of any compiler."""
+    for graph in definition.graph:
+        for op in graph.op:
+            if op.type != "Const" or "value" not in op.attr:
+                continue
+            tensor = op.attr["value"].t
+            desc = tensor.desc
+            # Files for phone chips keep the place in an attribute.
+            offset = typed(desc.attr, "merged_offset", "i", desc.data_offset)
+            yield Weight(
+                graph.name,
+                op.name,
+                typed(desc.attr, own.DTYPE, "s", "") or _dtype_name(desc.dtype),
+                tuple(desc.shape.dim),
+                desc.layout,
+                None if tensor.data else offset,
+                len(tensor.data) or desc.weight_size,
+            )
+
+
+def _dtype_name(number: int) -> str:
+    known = DataType.values_by_number.get(number)
+    return known.name.removeprefix("DT_") if known else f"unknown {number}"
 
 
 def _source_key(tensor: ir.TensorProtocol) -> tuple[object, ...] | None:
