@@ -56,12 +56,12 @@ CLEANUP: tuple[str, ...] = (
 PRECISION: dict[Precision, tuple[str, ...]] = {"keep": (), "fp16": ("float16",)}
 
 _ADJACENT = (
+    "fuse-gelu",
+    "fuse-hardswish",
     "fuse-conv-batchnorm",
     "matmul-add-to-gemm",
     "fuse-layer-norm",
     "fuse-rms-norm",
-    "fuse-gelu",
-    "fuse-hardswish",
 )
 _ACROSS_LAYERS = ("fuse-mish", "fuse-add-rms-norm")
 
