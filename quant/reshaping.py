@@ -4,6 +4,9 @@
 most one unknown leading dimension the second shape is a constant; otherwise it is taken from x when
 the graph runs, its last leading dimension as -1, so that an empty sequence stays one (an empty
 batch of unknown size beside it fails in Reshape; the kernel takes no empty tensors anyway).
+
+All activations of a graph with the same leading dimensions (in ONNX, equal names mean equal sizes)
+share one computed shape: a transformer's layers need three nodes together, not three each.
 """
 
 from __future__ import annotations
@@ -47,51 +50,51 @@ class Nodes:
 
 
 class Reshaper:
-    """Makes the pairs; nodes that read the same x share what they can."""
+    """Makes the pairs; nodes share what they can."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         """Args: the rewriter of the model."""
         self._rewriter = rewriter
-        self._flat: dict[tuple[ir.Value, object], ir.Value] = {}
-        self._lead: dict[tuple[ir.Value, object], ir.Value] = {}
-        self._constants: dict[tuple[int, ...], ir.Value] = {}
+        self._made: dict[tuple[object, ...], ir.Value] = {}
 
     def flatten(self, node: ir.Node, x: ir.Value, k: int, new: Nodes) -> ir.Value:
         """Return x as (m, k), for use by `node`."""
-        key = (x, node.graph)
-        if key not in self._flat:
+        key = ("flat", x, node.graph)
+        if key not in self._made:
             shape = self._constant(-1, k)
-            self._flat[key] = new.add("Reshape", [x, shape], {}, like=x, shape=ir.Shape([None, k]))
-        return self._flat[key]
+            self._made[key] = new.add("Reshape", [x, shape], {}, like=x, shape=ir.Shape([None, k]))
+        return self._made[key]
 
     def restore(self, node: ir.Node, x: ir.Value, y: ir.Value, n: int, new: Nodes) -> ir.Value:
         """Return y (m, n) with the leading dimensions of x."""
         out = node.outputs[0]
         known = _constant_shape(x, n)
-        if known is not None:
-            shape = self._constant(*known)
-        else:
-            # A vector has no last leading dimension, so x of unknown rank gives all of them.
-            known_rank = x.shape is not None
-            tail = self._constant(-1, n) if known_rank else self._constant(n)
-            parts = [self._leading(node, x, -2 if known_rank else -1, new), tail]
-            shape = _shape_value(new, "Concat", parts, {"axis": 0}, out)
+        shape = self._constant(*known) if known else self._computed_shape(node, x, n, new)
         return new.add("Reshape", [y, shape], {}, like=out, shape=out.shape)
 
-    def _leading(self, node: ir.Node, x: ir.Value, end: int, new: Nodes) -> ir.Value:
-        key = (x, node.graph)
-        if key not in self._lead:
+    def _computed_shape(self, node: ir.Node, x: ir.Value, n: int, new: Nodes) -> ir.Value:
+        """Return the leading dimensions of x and n, as a value."""
+        lead = _leading_dims(x)
+        # A vector has no last leading dimension, so x of unknown rank gives all of them.
+        end, tail = (-1, [n]) if lead is None else (-2, [-1, n])
+        key = ("lead", node.graph, lead or x)
+        if key not in self._made:
             dims = _shape_value(new, "Shape", [x], {}, x)
-            ends = [dims, self._constant(0), self._constant(end)]
-            self._lead[key] = _shape_value(new, "Slice", ends, {}, x)
-        return self._lead[key]
+            bounds = [self._constant(0), self._constant(end)]
+            self._made[key] = _shape_value(new, "Slice", [dims, *bounds], {}, x)
+        whole = (*key, n)
+        if whole not in self._made:
+            parts = [self._made[key], self._constant(*tail)]
+            self._made[whole] = _shape_value(new, "Concat", parts, {"axis": 0}, node.outputs[0])
+        return self._made[whole]
 
     def _constant(self, *numbers: int) -> ir.Value:
-        if numbers not in self._constants:
+        key = ("constant", *numbers)
+        if key not in self._made:
+            name = "shape_" + "_".join(str(n) if n >= 0 else "any" for n in numbers)
             array = np.array(numbers, np.int64)
-            base = ir.Value(name="shape_" + "_".join(map(str, numbers)).replace("-", "m"))
-            self._constants[numbers] = self._rewriter.constant(base, array)
-        return self._constants[numbers]
+            self._made[key] = self._rewriter.constant(ir.Value(name=name), array)
+        return self._made[key]
 
 
 def _shape_value(
@@ -116,3 +119,12 @@ def _constant_shape(x: ir.Value, n: int) -> list[int] | None:
     if unknown > 1 or 0 in lead:
         return None
     return [*lead, n]
+
+
+def _leading_dims(x: ir.Value) -> tuple[object, ...] | None:
+    """Return what identifies the leading dims of x; None when its rank is unknown."""
+    if x.shape is None:
+        return None
+    dims = [dim if isinstance(dim, int) else dim.value for dim in x.shape[:-1]]
+    # A dim without a name equals only itself.
+    return (*dims, x) if None in dims else tuple(dims)

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cannc.compiler.core.errors import ModelError
-
 from tests.support.quant import constants, quantized, report_of
 from tests.support.runner import run_plain
+
+from cannc.compiler.core.errors import ModelError
 
 CASES = Path(__file__).parents[2].parent / "shared" / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="users' cases are not on this machine")

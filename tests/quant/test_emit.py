@@ -5,7 +5,6 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.support.models import parse
 from tests.support.quant import (
     OLD_NPU,
@@ -99,6 +98,43 @@ def test_nodes_with_one_x_share_its_reshape():
     types = op_types(quantized(model))
     assert types.count("Shape") == 1
     assert types.count("Reshape") == 3
+
+
+def test_layers_with_equal_leading_dims_share_their_shape():
+    model = parse(
+        """m (float16[B, S, 32] x) => (float16[B, S, 32] y, float16[B, S, 16] z) {
+            h = MatMul(x, v)
+            r = Relu(h)
+            y = MatMul(r, v)
+            z = MatMul(y, w)
+        }""",
+        v=normal(32, 32, dtype=np.float16) / np.float16(6),
+        w=normal(32, 16, dtype=np.float16),
+    )
+    unit = quantized(model)
+    types = op_types(unit)
+    assert (types.count("Shape"), types.count("Slice"), types.count("Concat")) == (1, 1, 2)
+    feeds = {"x": normal(2, 3, 32, dtype=np.float16)}
+    exact, actual = run_plain(model, feeds), run_plain(unit.model, feeds)
+    for name in exact:
+        error = np.linalg.norm(actual[name] - exact[name]) / np.linalg.norm(exact[name])
+        assert error < 0.02
+
+
+def test_dims_without_a_name_are_not_taken_for_equal():
+    model = parse(
+        """m (float16[?, ?, 32] x, float16[?, ?, 32] z)
+            => (float16[?, ?, 16] y, float16[?, ?, 16] q) {
+            y = MatMul(x, w)
+            q = MatMul(z, w)
+        }""",
+        w=normal(32, 16, dtype=np.float16),
+    )
+    unit = quantized(model)
+    feeds = {"x": normal(2, 3, 32, dtype=np.float16), "z": normal(4, 2, 32, dtype=np.float16)}
+    actual = run_plain(unit.model, feeds)
+    assert actual["y"].shape == (2, 3, 16)
+    assert actual["q"].shape == (4, 2, 16)
 
 
 @pytest.mark.parametrize("group", [32, 64])

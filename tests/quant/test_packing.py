@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
-from cannc.quant.packing import pack_int4, unpack_int4
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from cannc.quant.packing import pack_int4, unpack_int4
 
 
 @given(

@@ -1,4 +1,5 @@
 import pytest
+
 from cannc.compiler.core.errors import UsageError
 from cannc.quant.algorithms import load_algorithm
 from cannc.quant.scheme import Scheme

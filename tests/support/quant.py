@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+from tests.support.models import parse
+
 from cannc.compiler.core.provenance import Fate
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit, load
 from cannc.quant.quantize import quantize
 from cannc.quant.report import QuantReport
-
-from tests.support.models import parse
 
 NPU = Target("Ascend910B4")
 OLD_NPU = Target("Ascend310P3")
