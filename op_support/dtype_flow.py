@@ -13,6 +13,7 @@ import onnx_ir as ir
 from cannc.compiler.core.graphs import walk
 
 _TYPE_ATTRIBUTES = ("to", "dtype")
+_DTYPES = {int(dtype): dtype for dtype in ir.DataType}
 
 
 def flow(model: ir.Model) -> dict[int, ir.DataType]:
@@ -36,7 +37,7 @@ def _apply(
     for name in _TYPE_ATTRIBUTES:
         attribute = node.attributes.get(name)
         if attribute is not None and attribute.type == ir.AttributeType.INT:
-            return None if attribute.is_ref() else ir.DataType(attribute.as_int())
+            return None if attribute.is_ref() else _DTYPES.get(attribute.as_int())
     stored = node.attributes.get("value")
     if stored is not None and stored.type == ir.AttributeType.TENSOR and not stored.is_ref():
         return stored.as_tensor().dtype

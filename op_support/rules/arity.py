@@ -29,16 +29,8 @@ def check(site: Site, entry: Operator) -> Iterator[Finding]:
         if site.version in opsets and connected > limit:
             yield _too_many(site, limit, connected)
     for limit, opsets in entry.output_limits.items():
-        beyond = [index for index in site.used_outputs() if index >= limit]
-        if site.version in opsets and beyond:
-            yield site.finding(
-                "OP011",
-                Severity.REFUSED,
-                f"output {beyond[0]} is used, the device operator has {limit}",
-                source=PARSER_RUN,
-                atc_code="E19999",
-                cure="rewrite the graph so that only the first output is used",
-            )
+        if site.version in opsets:
+            yield from _outputs_beyond(site, limit)
     ports = _ports(site.key, site.version)
     if ports is None:
         return
@@ -53,6 +45,31 @@ def check(site: Site, entry: Operator) -> Iterator[Finding]:
         )
     if ports.most is not None and connected > ports.most:
         yield _too_many(site, ports.most, connected)
+
+
+def _outputs_beyond(site: Site, limit: int) -> Iterator[Finding]:
+    """An output that a node reads stops the parse; one that only leaves the graph fails later."""
+    cure = "rewrite the graph so that only the first output is used"
+    for index, value in enumerate(site.node.outputs):
+        if index < limit:
+            continue
+        if value.uses() or (value.is_graph_output() and site.scope):
+            yield site.finding(
+                "OP011",
+                Severity.REFUSED,
+                f"output {index} is used, the device operator has {limit}",
+                source=PARSER_RUN,
+                atc_code="E19999",
+                cure=cure,
+            )
+        elif value.is_graph_output():
+            yield site.finding(
+                "OP022",
+                Severity.RISK,
+                f"output {index} is a graph output, the device operator has {limit}",
+                source="parser source: graph outputs are not resolved while parsing",
+                cure=cure,
+            )
 
 
 def _too_many(site: Site, limit: int, connected: int) -> Finding:

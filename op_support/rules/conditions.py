@@ -48,13 +48,14 @@ class _Window(NamedTuple):
 def _odd_same_padding(site: Site, window: _Window) -> bool | None:
     """Is some total of SAME padding odd? None when a spatial dim is unknown."""
     shape = site.shape(0)
-    if shape is None or len(shape) != len(window.kernel) + 2:
+    spatial = len(window.kernel)
+    if shape is None or {len(shape) - 2, len(window.strides), len(window.dilations)} != {spatial}:
         return None
     odd = False
     for dim, kernel, stride, dilation in zip(shape[2:], *window, strict=True):
         if dim is None:
             return None
-        outputs = -(-dim // stride)
+        outputs = -(-dim // max(stride, 1))
         total = max((outputs - 1) * stride + (kernel - 1) * dilation + 1 - dim, 0)
         odd |= bool(total % 2)
     return odd

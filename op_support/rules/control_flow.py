@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from cannc.compiler.core.graphs import subgraphs
+from cannc.compiler.core.graphs import subgraphs, walk
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.schema import Operator
 from cannc.op_support.site import PLUGIN, Site
@@ -21,7 +21,10 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
     extra = sorted(set(site.node.attributes) - _BRANCHES)
     if extra:
         yield _refused(site, f"attribute {extra[0]} beside the two branches", "remove it")
-    for name, branch in subgraphs(site.node):
+    branches = [*subgraphs(site.node)]
+    captured = {value for _, branch in branches for node in branch for value in node.inputs}
+    for name, branch in branches:
+        yield from _deep_captures(site, name, branch, captured)
         for node in branch:
             empty = _empty_input(node)
             if empty is not None:
@@ -33,12 +36,39 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
                 )
                 break
         for value in branch.outputs:
-            if value.graph is not branch:
+            if value.graph is not branch and value not in captured:
                 yield _refused(
                     site,
-                    f"{name}: output '{value.name}' is a tensor of the outer graph",
+                    f"{name}: output '{value.name}' comes from outside and no node here reads it",
                     "insert an Identity",
                 )
+
+
+def _deep_captures(
+    site: Site, name: str, branch: ir.Graph, captured: set[ir.Value | None]
+) -> Iterator[Finding]:
+    """What only a nested If reads from outside is not handed down: its input stays open."""
+    for node in branch:
+        for _, inner in subgraphs(node):
+            for scoped in walk(inner):
+                for value in scoped.node.inputs:
+                    if value is None or value in captured or _stands_in(value, branch):
+                        continue
+                    if value.graph is scoped.graph or value.graph is inner:
+                        continue
+                    yield site.finding(
+                        "OP033",
+                        Severity.RISK,
+                        f"{name}: only the nested '{node.name}' reads '{value.name}', which the "
+                        "parser does not hand down",
+                        source=PLUGIN,
+                        cure="read it in the outer branch too, or resolve the If",
+                    )
+                    return
+
+
+def _stands_in(value: ir.Value, graph: ir.Graph) -> bool:
+    return value.graph is graph
 
 
 def _empty_input(node: ir.Node) -> int | None:

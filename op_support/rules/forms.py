@@ -94,8 +94,8 @@ def _resize(site: Site) -> str | None:
 
 
 def _split(site: Site) -> str | None:
-    if site.has("num_outputs") and site.input(1) is None:
-        return "num_outputs without split reads a shape that an inner tensor does not have yet"
+    if site.has("num_outputs") and site.input(1) is None and site.get("axis", 0) < 0:
+        return "num_outputs without split: a negative axis is not normalised"
     return None
 
 

@@ -35,13 +35,11 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
 
 def crashes(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about forms on which the compiler crashes without an error code."""
-    if site.key == "ai.onnx::Bernoulli" and site.has("seed"):
+    predicate = CRASHES.get(site.key)
+    why = None if predicate is None else predicate(site)
+    if why is not None:
         yield site.finding(
-            "OP021",
-            Severity.REFUSED,
-            "a seed attribute makes the parser crash",
-            source=PARSER_RUN,
-            cure="remove the seed; the device's random stream differs anyway",
+            "OP021", Severity.REFUSED, why, source=PARSER_RUN, cure=CURES.get(site.key, "")
         )
     if site.key == "ai.onnx::NonMaxSuppression" and site.connected() < 5:
         yield site.finding(
@@ -156,7 +154,7 @@ def _random_uniform(site: Site) -> str | None:
 
 def _output_dtype(site: Site, allowed: tuple[int, ...]) -> str | None:
     wanted = site.get("dtype", int(ir.DataType.FLOAT))
-    return None if wanted in allowed else f"output dtype {ir.DataType(wanted).name} is refused"
+    return None if wanted in allowed else f"output dtype {wanted} is refused (ONNX dtype number)"
 
 
 def _resize(site: Site) -> str | None:
@@ -183,19 +181,53 @@ def _slice(site: Site) -> str | None:
     return None
 
 
+def _scatter_nd(site: Site) -> str | None:
+    reduction = site.get("reduction", "none")
+    known = ("none", "add", "max", "min")
+    return None if reduction in known else f"reduction={reduction}; known are {', '.join(known)}"
+
+
 def _split(site: Site) -> str | None:
-    outputs = len(site.node.outputs)
-    sizes = site.constant(1) if site.version >= 13 else site.get("split")
-    if sizes is not None and len(sizes) != outputs:
+    outputs, sizes = len(site.node.outputs), site.get("split")
+    if sizes and len(sizes) != outputs:
         return f"{outputs} outputs, but {len(sizes)} sizes in split"
     parts = site.get("num_outputs")
-    if parts is None or site.input(1) is not None:
+    if parts is None:
         return None
+    if parts != outputs:
+        return f"{outputs} outputs, but num_outputs={parts}"
     shape, axis = site.shape(0), site.get("axis", 0)
-    dim = None if shape is None else shape[axis]
+    if site.input(1) is not None or _split_without_shape(site) or shape is None:
+        return None
+    dim = shape[axis] if -len(shape) <= axis < len(shape) else None
+    if dim is None and parts > 1:
+        return f"num_outputs={parts} on a dimension that is not static"
     if dim is not None and dim % parts:
         return f"num_outputs={parts} does not divide the dimension {dim}"
     return None
+
+
+def _split_without_shape(site: Site) -> str | None:
+    """The plugin looks up the dimension before shape inference: only inputs and weights have one.
+
+    Seen to crash with an inner tensor of a Silero export (parser-run.md).
+    """
+    value = site.input(0)
+    if not site.has("num_outputs") or site.input(1) is not None or value is None:
+        return None
+    if site.in_function or ir.convenience.get_const_tensor(value) is not None:
+        return None
+    if value.is_graph_input() and not site.scope:
+        return None
+    return "num_outputs without split on an inner tensor: its shape is read before it is known"
+
+
+def _seeded(site: Site) -> str | None:
+    return "a seed attribute makes the parser crash" if site.has("seed") else None
+
+
+def _bare_int8_conv(site: Site) -> str | None:
+    return None if site.node.attributes else "without attributes the parser crashes"
 
 
 def _top_k(site: Site) -> str | None:
@@ -237,12 +269,19 @@ REFUSALS: dict[str, Predicate] = {
     "ai.onnx::RandomNormalLike": _random_like,
     "ai.onnx::RandomUniform": _random_uniform,
     "ai.onnx::Resize": _resize,
+    "ai.onnx::ScatterND": _scatter_nd,
     "ai.onnx::Selu": _selu,
     "ai.onnx::Slice": _slice,
     "ai.onnx::Split": _split,
     "ai.onnx::TopK": _top_k,
     "ai.onnx::Transpose": _transpose,
     "ai.onnx::Upsample": _upsample,
+}
+
+CRASHES: dict[str, Predicate] = {
+    "ai.onnx::Bernoulli": _seeded,
+    "ai.onnx::Int8Conv": _bare_int8_conv,
+    "ai.onnx::Split": _split_without_shape,
 }
 
 EXECUTED = frozenset(
@@ -254,6 +293,7 @@ EXECUTED = frozenset(
 )  # fmt: skip
 
 CURES = {
+    "ai.onnx::Bernoulli": "remove the seed; the device's random stream differs anyway",
     "ai.onnx::ArgMax": "flip the axis and subtract the index, or drop the attribute",
     "ai.onnx::ArgMin": "flip the axis and subtract the index, or drop the attribute",
     "ai.onnx::Clip": "remove the node: without bounds it does nothing",
@@ -263,6 +303,7 @@ CURES = {
     "ai.onnx::GatherND": "add batch offsets to the indices",
     "ai.onnx::IsInf": "compare with the infinity wanted",
     "ai.onnx::MaxPool": "drop the Indices output when nothing needs it",
+    "ai.onnx::ScatterND": "gather, multiply and scatter without a reduction",
     "ai.onnx::Split": "write the sizes as a constant split input",
     "ai.onnx::Transpose": "write perm",
 }

@@ -63,7 +63,7 @@ def check(site: Site, entry: Operator | None) -> Iterator[Finding]:
         yield site.finding(
             "OP001",
             Severity.REFUSED,
-            f"no plugin for {_full_name(site)} in any release that could be read",
+            f"no plugin for {_full_name(site)} in any release that could be read{_trips(site)}",
             source=PARSER_RUN,
             atc_code=atc_code,
             cure=cure_for(site.key),
@@ -72,6 +72,16 @@ def check(site: Site, entry: Operator | None) -> Iterator[Finding]:
         yield _documented(site, entry, atc_code)
     else:
         yield _other_opset(site, entry, atc_code)
+
+
+def _trips(site: Site) -> str:
+    """Say whether a Loop could be unrolled."""
+    if site.key != "ai.onnx::Loop":
+        return ""
+    trips = site.constant(0)
+    if trips is not None:
+        return f"; its trip count is {int(trips.reshape(-1)[0])}"
+    return "; its trip count depends on data"
 
 
 def _documented(site: Site, entry: Operator, atc_code: str) -> Finding:

@@ -32,6 +32,8 @@ def nearest_mode(site: Site) -> Outcome | None:
     if not _nearest(site) or site.version < 11 or grid not in _GRIDS_KNOWN:
         return None
     rounding = site.get("nearest_mode", "round_prefer_floor")
+    if rounding not in _ROUNDING:
+        return certain(f"nearest_mode={rounding} is not known to ONNX")
     spans = _spans(site)
     if spans is None:
         return _without_sizes(site, grid, rounding)
@@ -162,7 +164,7 @@ def _scales(site: Site) -> list[float] | None:
 def _spans(site: Site) -> list[tuple[int, int, float]] | None:
     """Return (input size, output size, scale) per scaled axis, or None when one is not known."""
     shape = site.shape(0)
-    if shape is None:
+    if not shape:
         return None
     chosen = [axis % len(shape) for axis in site.get("axes", range(len(shape)))]
     dims = [shape[axis] for axis in chosen]

@@ -13,7 +13,7 @@ from cannc.op_support.releases import single_import_only
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.rules.dtypes import COMPLETE
 from cannc.op_support.site import PARSER_RUN
-from cannc.op_support.table import parser_facts
+from cannc.op_support.table import operators, parser_facts
 
 
 def check(model: ir.Model, target: Target) -> Iterator[Finding]:
@@ -169,15 +169,17 @@ def _weights(graph: ir.Graph, scope: str) -> Iterator[Finding]:
 
 def _functions(model: ir.Model) -> Iterator[Finding]:
     for domain, name, _ in model.functions:
-        if domain != "npu":
-            yield _about_model(
-                "OP062",
-                Severity.RISK,
-                f"local function {domain}::{name}: ATC does not read functions",
-                source=PARSER_RUN,
-                atc_code="E13010",
-                cure="cannc optimize inlines it at every level; do not hand this file to atc as is",
-            )
+        entry = operators().get(f"{domain or 'ai.onnx'}::{name}")
+        if entry is not None and entry.registered_at(model.opset_imports.get(domain, 0)):
+            continue  # the plugin's kernel is used, the body only serves other readers
+        yield _about_model(
+            "OP062",
+            Severity.RISK,
+            f"local function {domain}::{name}: ATC does not read functions",
+            source=PARSER_RUN,
+            atc_code="E13010",
+            cure="cannc optimize inlines it at every level; do not hand this file to atc as is",
+        )
 
 
 def _about_model(
