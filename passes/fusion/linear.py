@@ -84,7 +84,8 @@ class Linear:
         Returns:
             Why that is not possible; None when it is done.
         """
-        bias = self.bias * factor + offset
+        with np.errstate(invalid="ignore"):
+            bias = self.bias * factor + offset
         if not (np.isfinite(factor).all() and np.isfinite(bias).all()):
             return "a factor is not finite"
         weight = self._scaled_weight(factor)
