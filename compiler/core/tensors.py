@@ -53,7 +53,7 @@ class DerivedTensor(ir.LazyTensor):
 
         def evaluate() -> ir.TensorProtocol:
             with released(source) as array:
-                return ir.Tensor(np.ascontiguousarray(derive(array)), dtype=dtype)
+                return ir.Tensor(np.asarray(derive(array), order="C"), dtype=dtype)
 
         super().__init__(evaluate, dtype=dtype, shape=shape or source.shape, name=source.name)  # type: ignore[arg-type]
         self.source = source
