@@ -196,7 +196,11 @@ def _with_owners(
         named = [row for row in suspects if row.name == value] or suspects
         charged.add(named[-1].name)
 
+    holders = {name: region for region in work.values() for name in region.stands_for}
+
     def filled(row: Row) -> Row:
+        if row.kind == "inside" and row.node in holders:
+            return replace(row, candidate_node=holders[row.node].node_for(row.node))
         region = work.get(shown[row.name][1].name) if row.name in shown else None
         if region is None:
             return row

@@ -128,7 +128,9 @@ def _layer(
 
 def _dtypes(model: ir.Model) -> dict[str, str]:
     values = ir.convenience.create_value_mapping(model.graph, include_subgraphs=False)
-    return {name: str(v.dtype).lower() for name, v in values.items() if v.dtype is not None}
+    dtypes = {name: v.dtype for name, v in values.items() if v.dtype is not None}
+    text = ir.DataType.STRING
+    return {n: "string" if d == text else d.numpy().name for n, d in dtypes.items()}
 
 
 def _warnings(alignment: Alignment, outputs: tuple[str, ...]) -> Iterator[str]:

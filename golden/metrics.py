@@ -19,13 +19,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from cannc.compiler.core.runner import Array
+from cannc.golden.masks import agreeing_masks
 
 _BLOCK_ELEMENTS = 2**16
-# Constants that stand for "minus infinity" in a mask, by the dtype that the candidate computes in.
-_MASK_FLOAT32 = 1e30
-_MASK_FLOAT16 = 1e8
-_MASK_CLIPPED = 1e4
-_MASK_TOLERANCE = 1e-3
 
 Position = tuple[int, ...]
 _Block = npt.NDArray[np.float64]
@@ -62,9 +58,8 @@ class Metrics:
         disagreements: Positions where one side is NaN or Inf and the other is not the same.
         overflows: Positions where golden is finite and the candidate is infinite.
         underflows: Positions where golden is not zero and the candidate is.
-        masked: Mask constants ("minus infinity") on which both sides agree; a candidate in half
-            precision may hold them clipped. They count as equal and are left out of the figures,
-            since one of them would drown everything else.
+        masked: Mask constants on which both sides agree (`masks`); they count as equal and are left
+            out of the figures.
     """
 
     elements: int
@@ -253,9 +248,12 @@ def _accumulate(golden: Array, candidate: Array, half: bool, scale: float) -> _T
         # numpy compares integers of any two widths and signs by value, without rounding.
         totals.mismatches += int(np.count_nonzero(reference != actual))
         g, c = reference.astype(np.float64), actual.astype(np.float64)
+        masked = agreeing_masks(g, c, half=half)
+        if masked is not None:
+            totals.masked += int(np.count_nonzero(masked))
+            g, c = np.where(masked, 0.0, g), np.where(masked, 0.0, c)
         if not (_all_finite(g) and _all_finite(c)):
             g, c = _without_nonfinite(totals, start, g, c)
-        g, c = _without_masks(totals, g, c, _MASK_FLOAT16 if half else _MASK_FLOAT32)
         totals.add(start, g, c)
     return totals
 
@@ -286,21 +284,6 @@ def _without_nonfinite(
     totals.disagreements += int(np.count_nonzero(bad & ~agree))
     totals.overflows += int(np.count_nonzero(np.isfinite(golden) & np.isinf(candidate)))
     return np.where(bad, 0.0, golden), np.where(bad, 0.0, candidate)
-
-
-def _without_masks(
-    totals: _Totals, golden: _Block, candidate: _Block, magnitude: float
-) -> tuple[_Block, _Block]:
-    """Take out mask constants: -3.4e38 before a Softmax does what -65504 does."""
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if float(golden @ golden) < magnitude**2:
-            return golden, candidate
-        masked = np.abs(candidate - golden) <= _MASK_TOLERANCE * np.abs(golden)
-    if magnitude < _MASK_FLOAT32:
-        masked |= (np.abs(candidate) >= _MASK_CLIPPED) & (np.sign(candidate) == np.sign(golden))
-    masked &= np.abs(golden) >= magnitude
-    totals.masked += int(np.count_nonzero(masked))
-    return np.where(masked, 0.0, golden), np.where(masked, 0.0, candidate)
 
 
 def _decibel(noise_to_signal: float) -> float:

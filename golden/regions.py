@@ -11,6 +11,8 @@ import onnx_ir as ir
 from cannc.compiler.core.graphs import subgraphs, walk
 from cannc.compiler.core.provenance import origins
 
+_CARRIERS = frozenset({"Cast", "Reshape", "Transpose", "Identity", "Squeeze", "Unsqueeze"})
+
 
 @dataclass(frozen=True)
 class Region:
@@ -25,14 +27,13 @@ class Region:
         return tuple(dict.fromkeys(names))
 
     def node_for(self, original: str) -> str:
-        """Return the name of the node that stands for an original one, else of the producer.
+        """Return the name of the node that does an original one's work, else of the producer.
 
-        The producer itself may be a Cast that a pass put behind the node that does the work.
+        The producer itself may be a Cast or Reshape that a pass put around that node.
         """
-        for node in self.nodes:
-            if original in origins(node):
-                return node.name or ""
-        return self.nodes[0].name or ""
+        standing = [node for node in self.nodes if original in origins(node)] or [*self.nodes]
+        workers = [node for node in standing if node.op_type not in _CARRIERS]
+        return (workers or standing)[0].name or ""
 
 
 def regions(model: ir.Model, chosen: Collection[str]) -> dict[str, Region]:

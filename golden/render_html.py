@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -59,13 +60,14 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {
+    filters: dict[str, Callable[..., str]] = {
         "figure": _figure,
-        "cosine": lambda value: "1" if value == 1.0 else f"{value:.6f}",
-        "decibel": lambda value: f"{value:.1f}" if math.isfinite(value) else _figure(value),
+        "cosine": _cosine,
+        "decibel": _decibel,
         "times": _times,
         "reasons": _reasons,
     }
+    environment.filters |= filters
     return environment.get_template("report.html.j2")
 
 
@@ -138,6 +140,14 @@ def _fact_rows(facts: Facts) -> list[tuple[str, str]]:
 def _reasons(layer: Layer) -> str:
     finding = layer.arriving or layer.added
     return layer.note or ("; ".join(finding.judgement.reasons) if finding else layer.kind)
+
+
+def _cosine(value: float) -> str:
+    return "1" if value == 1.0 else f"{value:.6f}"
+
+
+def _decibel(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else _figure(value)
 
 
 def _times(severity: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from cannc.compiler.core.errors import ModelError
@@ -13,6 +12,7 @@ from cannc.golden.align import Pair
 from cannc.golden.explode import Exploded, explode
 from cannc.golden.grades import grades
 from cannc.golden.ledger import Ledger
+from cannc.golden.masks import narrowed
 from cannc.golden.taps import TappedRun
 from cannc.golden.verdict import Thresholds
 
@@ -94,8 +94,7 @@ class Isolated:
         fed: dict[str, Array] = {}
         for pair, dtype in self._sources:
             array = pair.candidate.stored(expected[pair.row.name])
-            with np.errstate(over="ignore"):
-                fed[pair.candidate.name] = array.astype(dtype.numpy())
+            fed[pair.candidate.name] = narrowed(array, dtype.numpy())
         return fed
 
 

@@ -156,17 +156,24 @@ def test_underflow_counts():
     assert found.underflows == 1
 
 
-def test_clipped_mask_constants_are_equal_in_half_precision_only():
-    golden = np.float32([-3.4028235e38, 1.0, 2.0])
-    clipped = np.float32([-65504.0, 1.0, 2.5])
+@pytest.mark.parametrize("held", [-65504.0, -1e4, -np.inf])
+@pytest.mark.parametrize("constant", [-3.4028235e38, -1e9])
+def test_clipped_mask_constants_are_equal_in_half_precision_only(constant, held):
+    golden, clipped = np.float32([constant, 1.0, 2.0]), np.float32([held, 1.0, 2.5])
     half = measure(golden, clipped, half=True)
     assert (half.masked, half.max_abs, half.golden_max) == (1, 0.5, 2.0)
-    full = measure(golden, clipped)
-    assert (full.masked, full.max_abs) == (0, pytest.approx(3.4028235e38))
-    # A real overflow is not a mask: nothing near a float16's range is excused.
-    saturated = measure(np.float32([81985.0]), np.float32([65504.0]), half=True)
-    assert (saturated.masked, saturated.max_abs) == (0, 16481.0)
+    assert half.disagreements == half.overflows == 0
+    assert measure(golden, clipped).masked == 0
     assert measure(golden, -clipped, half=True).masked == 0
+
+
+@pytest.mark.parametrize(
+    ("golden", "candidate"), [(81985.0, 65504.0), (-81985.0, -np.inf), (1e9, np.inf)]
+)
+def test_a_real_overflow_is_not_a_mask(golden, candidate):
+    found = measure(np.float32([golden]), np.float32([candidate]), half=True)
+    assert found.masked == 0
+    assert found.max_abs > 0 or found.disagreements == 1
 
 
 def test_equal_mask_constants_do_not_drown_the_rest():
