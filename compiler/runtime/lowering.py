@@ -92,9 +92,9 @@ class _Lowering:
         graphs = [g for _, g in all_graphs(graph)]
         weights = [v for g in graphs for v in g.initializers.values() if half_of(v)]
         inputs = [v for v in graph.inputs if half_of(v) == ir.DataType.FLOAT16]
-        stored = [(v, half_of(v)) for s in walk(graph) for v in s.node.outputs]
+        stored = [(v, half_of(v)) for s in walk(graph) for v in s.node.outputs if v.name]
         for scoped in walk(graph):
-            self._widen_attributes(scoped.node)
+            _widen_attributes(scoped.node)
         keep = dict.fromkeys((*weights, *inputs))
         for g in graphs:
             _widen_types(v for v in values_of(g) if v not in keep)
@@ -108,34 +108,9 @@ class _Lowering:
             for index, dtype in enumerate(border):
                 self._narrow_output(index, dtype)
 
-    def _widen_attributes(self, node: ir.Node) -> None:
-        """Let attributes that name or hold 16-bit floats say float32.
-
-        A Cast to them stays in the rounding graph: it is the rounding, and from float64 it must
-        happen in one step.
-        """
-        if self.half == "round" and node.op_type == "Cast":
-            return
-        for name, attribute in [*node.attributes.items()]:
-            if attribute.is_ref():
-                continue
-            if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALF:
-                node.attributes[name] = ir.AttrTensor(name, cast_to(attribute.as_tensor(), FLOAT))
-            elif attribute.type == ir.AttributeType.TYPE_PROTO:
-                kind = attribute.value
-                if kind.type.dtype in HALF:
-                    wide = ir.TypeAndShape(with_dtype(kind.type, FLOAT), kind.shape)
-                    node.attributes[name] = ir.Attr(name, attribute.type, wide)
-            elif _is_half_code(node, attribute):
-                node.attributes[name] = ir.AttrInt64(name, FLOAT)
-
     def _round(self, value: ir.Value, dtype: ir.DataType) -> None:
         """Round what `value`'s users read to `dtype`."""
-        node, name = value.producer(), value.name or "value"
-        if node is not None and node.op_type == "Cast":
-            value.type, value.name = ir.TensorType(dtype), self.casts.fresh(f"{name}__half")
-            self.casts.behind(value, FLOAT, name)
-            return
+        name = value.name or "value"
         value.name = self.casts.fresh(f"{name}__raw")
         rounded = self.casts.behind(value, dtype, self.casts.fresh(f"{name}__half"))
         self.casts.behind(rounded, FLOAT, name)
@@ -155,6 +130,22 @@ class _Lowering:
         value = self.model.graph.outputs[index]
         if dtype == ir.DataType.FLOAT16 and value.dtype == FLOAT:
             self.casts.output(self.model.graph, index, dtype, "__float")
+
+
+def _widen_attributes(node: ir.Node) -> None:
+    """Let attributes that name or hold 16-bit floats say float32."""
+    for name, attribute in [*node.attributes.items()]:
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALF:
+            node.attributes[name] = ir.AttrTensor(name, cast_to(attribute.as_tensor(), FLOAT))
+        elif attribute.type == ir.AttributeType.TYPE_PROTO:
+            kind = attribute.value
+            if kind.type.dtype in HALF:
+                wide = ir.TypeAndShape(with_dtype(kind.type, FLOAT), kind.shape)
+                node.attributes[name] = ir.Attr(name, attribute.type, wide)
+        elif _is_half_code(node, attribute):
+            node.attributes[name] = ir.AttrInt64(name, FLOAT)
 
 
 def _is_exact(node: ir.Node | None) -> bool:

@@ -21,7 +21,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.graphs import all_graphs, unique
 from cannc.compiler.core.runner import Array
-from cannc.compiler.core.tensors import source_of
+from cannc.compiler.core.tensors import read, source_of
 
 THREADS_VARIABLE = "CANNC_THREADS"
 _INLINE_BYTES = 1024
@@ -114,7 +114,10 @@ def _move_weights_out(model: ir.Model) -> dict[str, tuple[ir.TensorProtocol, Arr
     for _, graph in all_graphs(main):
         for name, value in [*graph.initializers.items()]:
             tensor = value.const_value
-            if tensor is None or not _can_be_held(tensor):
+            if tensor is None:
+                continue
+            if not _can_be_held(tensor):
+                value.const_value = _inline(tensor)
                 continue
             if graph is not main:
                 if value.is_graph_output():
@@ -132,6 +135,13 @@ def _reference(tensor: ir.TensorProtocol, name: str) -> ir.ExternalTensor:
     """Return a stand-in that onnxruntime replaces by the OrtValue of that name."""
     shape = ir.Shape(tensor.shape.numpy())
     return ir.ExternalTensor("held", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
+
+
+def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Return the tensor in memory: onnxruntime's shape inference reads axes and shapes itself."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.Tensor(read(tensor), dtype=tensor.dtype, name=tensor.name)
 
 
 def _can_be_held(tensor: ir.TensorProtocol) -> bool:
