@@ -38,13 +38,14 @@ class Before:
         )
 
 
-def check_after(pass_name: str, unit: CompileUnit, before: Before) -> None:
-    """Check a model that a pass has changed.
+def check_after(pass_name: str, unit: CompileUnit, before: Before) -> Before:
+    """Check a model that a pass has changed; return what the next pass may not change.
 
     Raises:
         PassError: ``PASS010`` with everything that is broken (at most ten are listed).
     """
-    faults = list(_faults(unit, before))
+    after = Before.of(unit.model)
+    faults = list(_faults(unit, before, after))
     if faults:
         raise PassError(
             "PASS010",
@@ -53,21 +54,18 @@ def check_after(pass_name: str, unit: CompileUnit, before: Before) -> None:
             why="a pass may never do this, whatever the model looks like",
             fix=f"leave it out with --passes -{pass_name} and report it with the model",
         )
+    return after
 
 
-def _faults(unit: CompileUnit, before: Before) -> Iterator[str]:
-    model = unit.model
-    after = Before.of(model)
-    for kind, old, new in (
-        ("inputs", before.inputs, after.inputs),
-        ("outputs", before.outputs, after.outputs),
-    ):
-        if old != new:
-            yield f"{kind} changed from {old} to {new}"
+def _faults(unit: CompileUnit, before: Before, after: Before) -> Iterator[str]:
+    if before.inputs != after.inputs:
+        yield f"inputs changed from {before.inputs} to {after.inputs}"
+    if before.outputs != after.outputs:
+        yield f"outputs changed from {before.outputs} to {after.outputs}"
     for domain, name, _ in sorted(after.undefined - before.undefined):
         yield f"operator {domain}::{name} has no function"
-    yield from _graph_faults(model.graph, set(), set())
-    yield from (f"lost track of '{fate.value}'" for fate in unit.fates() if fate.kind == "unknown")
+    yield from _graph_faults(unit.model.graph, set(), set())
+    yield from (f"lost track of '{value}'" for value in unit.provenance.lost(unit.model))
 
 
 def _graph_faults(graph: ir.Graph, known: set[ir.Value], names: set[str]) -> Iterator[str]:
@@ -108,7 +106,9 @@ def _interface(values: Iterable[ir.Value]) -> Interface:
 
 
 def _undefined(model: ir.Model) -> frozenset[ir.OperatorIdentifier]:
-    used = {scoped.node.op_identifier() for scoped in walk(model.graph)}
-    return frozenset(
-        op for op in used if op[0] not in STANDARD_DOMAINS and op not in model.functions
-    )
+    foreign = {
+        scoped.node.op_identifier()
+        for scoped in walk(model.graph)
+        if scoped.node.domain not in STANDARD_DOMAINS
+    }
+    return frozenset(foreign - model.functions.keys())

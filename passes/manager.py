@@ -46,11 +46,12 @@ def run_passes(
         UsageError: ``PASS001`` no such pass.
     """
     passes = [load_pass(name) for name in names]
+    run = _Run(unit, runner, may_use_kernel)
     unchanged = 0
     for index, current in enumerate(passes * (MAX_ROUNDS if fixpoint else 1)):
         if fixpoint and unchanged == len(passes):
             return
-        stage = _run_one(unit, current, runner, may_use_kernel)
+        stage = run.one(current)
         unchanged = 0 if stage.applied else unchanged + 1
         if index < len(passes) or stage.applied:
             unit.log.append(stage)
@@ -63,36 +64,47 @@ def count_nodes(model: ir.Model) -> int:
     return sum(graph.num_nodes() for _, graph in all_graphs(model.graph))
 
 
-def _run_one(
-    unit: CompileUnit, current: Pass, runner: Runner, may_use_kernel: MayUseKernel
-) -> Stage:
-    """Run one pass and check what it left behind."""
-    started = time.perf_counter()
-    model = unit.model
-    before = Before.of(model)
-    nodes_before = count_nodes(model)
-    rewriter = Rewriter(model, unit.provenance, current.name)
-    ctx = PassContext(model, rewriter, unit.target or Target(), runner, may_use_kernel)
-    try:
-        current.run(ctx)
-        if rewriter.unordered:
-            model.graph.sort()
-        if rewriter.applied:
-            check_after(current.name, unit, before)
-    except Exception as error:
-        add_note(error, f"while running pass '{current.name}'")
-        raise
-    stage = Stage(
-        name=current.name,
-        applied=rewriter.applied,
-        nodes_before=nodes_before,
-        nodes_after=count_nodes(model) if rewriter.applied else nodes_before,
-        seconds=time.perf_counter() - started,
-        refusals=tuple(str(refusal) for refusal in ctx.refusals),
-        notes=tuple(ctx.notes),
-    )
-    log.debug("%s: %d applied, %.3f s", stage.name, stage.applied, stage.seconds)
-    return stage
+class _Run:
+    """One call of `run_passes`; keeps what it knows of the graph while that does not change."""
+
+    def __init__(self, unit: CompileUnit, runner: Runner, may_use_kernel: MayUseKernel) -> None:
+        self._unit = unit
+        self._runner = runner
+        self._may_use_kernel = may_use_kernel
+        self._look(Before.of(unit.model))
+
+    def _look(self, before: Before) -> None:
+        self._before = before
+        self._nodes = count_nodes(self._unit.model)
+        self._rewriter = Rewriter(self._unit.model, self._unit.provenance, "")
+
+    def one(self, current: Pass) -> Stage:
+        """Run one pass and check what it left behind."""
+        started = time.perf_counter()
+        unit, rewriter, nodes_before = self._unit, self._rewriter, self._nodes
+        rewriter.pass_name = current.name
+        target = unit.target or Target()
+        ctx = PassContext(unit.model, rewriter, target, self._runner, self._may_use_kernel)
+        try:
+            current.run(ctx)
+            if rewriter.unordered:
+                unit.model.graph.sort()
+            if rewriter.applied:
+                self._look(check_after(current.name, unit, self._before))
+        except Exception as error:
+            add_note(error, f"while running pass '{current.name}'")
+            raise
+        stage = Stage(
+            name=current.name,
+            applied=rewriter.applied,
+            nodes_before=nodes_before,
+            nodes_after=self._nodes,
+            seconds=time.perf_counter() - started,
+            refusals=tuple(str(refusal) for refusal in ctx.refusals),
+            notes=tuple(ctx.notes),
+        )
+        log.debug("%s: %d applied, %.3f s", stage.name, stage.applied, stage.seconds)
+        return stage
 
 
 def _report_endless(unit: CompileUnit, names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.runner import Runner
 from cannc.compiler.core.shapes import infer_shapes
@@ -41,14 +42,20 @@ def optimize(
         UsageError: ``PASS001`` no such pass, ``PASS003`` a selection without sign.
         PassError: ``PASS010`` a pass broke the graph.
     """
-    result = unit.copy()
-    result.target = target
-    infer_shapes(result.model)
-    for names, fixpoint in _plan(level, precision, select):
-        history = len(result.log)
-        run_passes(result, names, runner=runner, may_use_kernel=may_use_kernel, fixpoint=fixpoint)
-        if any(stage.applied for stage in result.log[history:]):
-            infer_shapes(result.model)
+    with collector_paused():
+        result = unit.copy()
+        result.target = target
+        infer_shapes(result.model)
+        for names, fixpoint in _plan(level, precision, select):
+            improved = True
+            while improved:
+                history = len(result.log)
+                run_passes(
+                    result, names, runner=runner, may_use_kernel=may_use_kernel, fixpoint=fixpoint
+                )
+                changed = any(stage.applied for stage in result.log[history:])
+                # Shapes that are known only now may let more passes apply.
+                improved = changed and infer_shapes(result.model) and fixpoint
     return result
 
 

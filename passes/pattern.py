@@ -201,6 +201,14 @@ def array_of(value: ir.Value | None, max_elements: int = 1 << 16) -> Array | Non
     return tensor.numpy()
 
 
+def ints_of(value: ir.Value | None, max_elements: int = 1 << 16) -> list[int] | None:
+    """Return a small integer constant of any rank as a flat list; None when it is none."""
+    array = array_of(value, max_elements)
+    if array is None or array.dtype.kind not in "iu":
+        return None
+    return [int(number) for number in array.flat]
+
+
 def scalar_of(value: ir.Value | None) -> float | None:
     """Return the number of a constant with exactly one element, of any rank."""
     array = array_of(value, max_elements=1)

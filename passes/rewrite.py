@@ -319,10 +319,10 @@ class Rewriter:
                     value.name = self._fresh(value.name or "value")
 
     def _claim(self, values: Iterable[ir.Value]) -> None:
-        for value in values:
-            if value.name in self._value_names:
-                self._shared.add(value.name)
-            self._value_names.add([value.name])
+        for name in (value.name for value in values):
+            if name is not None and name in self._value_names:
+                self._shared.add(name)
+            self._value_names.add([name])
 
     def _key(self, graph: ir.Graph, value: ir.Value) -> str:
         return f"{self._scopes.get(graph, '')}{value.name}"

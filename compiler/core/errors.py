@@ -92,7 +92,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def add_note(error: BaseException, text: str) -> None:
     """Attach a line to an error that is on its way up; `notes` reads it back (D26)."""
     # Python 3.10 has no add_note, but the attribute that 3.11 keeps notes in works there too.
-    error.__notes__ = [*notes(error), text]  # type: ignore[attr-defined]
+    error.__notes__ = [*notes(error), text]
 
 
 def notes(error: BaseException) -> list[str]:

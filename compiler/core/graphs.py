@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
+_GRAPH_TYPES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
 
-@dataclass(frozen=True)
-class Scoped:
+
+class Scoped(NamedTuple):
     """A node with the place where it stands.
 
     Attributes:
@@ -28,32 +29,36 @@ class Scoped:
         return f"{self.scope}{value.name}"
 
 
-def subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """Yield ``(attribute name, graph)`` for each body or branch of a node."""
-    for name, attribute in node.attributes.items():
-        if attribute.is_ref():
+def subgraphs(node: ir.Node) -> list[tuple[str, ir.Graph]]:
+    """Return ``(attribute name, graph)`` for each body or branch of a node."""
+    found: list[tuple[str, ir.Graph]] = []
+    # Called for every node at every walk, so the plain dict is read: views of UserDict are slow.
+    for name, attribute in node.attributes.data.items():
+        if attribute.type not in _GRAPH_TYPES or attribute.is_ref():
             continue
         if attribute.type == ir.AttributeType.GRAPH:
-            yield name, attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for index, graph in enumerate(attribute.as_graphs()):
-                yield f"{name}{index}", graph
+            found.append((name, attribute.as_graph()))
+        else:
+            found += [(f"{name}{i}", graph) for i, graph in enumerate(attribute.as_graphs())]
+    return found
 
 
 def walk(graph: ir.Graph, scope: str = "") -> Iterator[Scoped]:
     """Yield every node of a graph and of its nested graphs, in order, outer before inner."""
     for node in graph:
         yield Scoped(node, scope, graph)
-        for name, inner in subgraphs(node):
-            yield from walk(inner, f"{scope}{node.name}.{name}/")
+        if node.attributes.data:
+            for name, inner in subgraphs(node):
+                yield from walk(inner, f"{scope}{node.name}.{name}/")
 
 
 def all_graphs(graph: ir.Graph, scope: str = "") -> Iterator[tuple[str, ir.Graph]]:
     """Yield ``(scope, graph)`` for a graph and all graphs nested in it."""
     yield scope, graph
     for node in graph:
-        for name, inner in subgraphs(node):
-            yield from all_graphs(inner, f"{scope}{node.name}.{name}/")
+        if node.attributes.data:
+            for name, inner in subgraphs(node):
+                yield from all_graphs(inner, f"{scope}{node.name}.{name}/")
 
 
 def node_count(model: ir.Model) -> int:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import onnx_ir as ir
@@ -22,7 +23,7 @@ from cannc.compiler.core.graphs import all_graphs, walk
 
 ORIGIN_KEY = "cannc.origin"
 MODEL_KEY = "cannc.provenance"
-_MODULE_KEYS = ("pkg.torch.onnx.name_scopes", "namespace")
+_MODULE_KEY = "pkg.torch.onnx.name_scopes"
 
 FateKind = Literal["same", "alias", "inside", "folded", "dead", "unknown"]
 
@@ -113,6 +114,21 @@ class Provenance:
         producers = self.producers()
         return [self._fate(value, producers, view) for value in producers]
 
+    def lost(self, model: ir.Model) -> list[str]:
+        """Return the original values whose fate in `model` is unknown; see `fates`."""
+        visible = {
+            f"{scope}{name}"
+            for scope, graph in all_graphs(model.graph)
+            for name in (*graph.initializers, *(v.name for node in graph for v in node.outputs))
+        }
+        unseen = {v for node in self.nodes.values() for v in node.outputs} - visible
+        # What is recorded as folded or dead has at least that fate, so only the rest is looked up.
+        rest = sorted(unseen - self.folded - self.dead)
+        if not rest:
+            return []
+        view, producers = _View.of(model), self.producers()
+        return [v for v in rest if self._fate(v, producers, view).kind == "unknown"]
+
     def _fate(self, value: str, producers: dict[str, OriginalNode], view: _View) -> Fate:
         target, perm = self._resolve(value)
         if target in view.values:
@@ -188,26 +204,29 @@ class _View:
 
     @classmethod
     def of(cls, model: ir.Model) -> _View:
-        values = {
-            f"{scope}{v.name}" for scope, graph in all_graphs(model.graph) for v in graph.inputs
-        }
+        values: set[str] = set()
+        constants: set[str] = set()
         owners: dict[str, str] = {}
+        for scope, graph in all_graphs(model.graph):
+            values.update(f"{scope}{value.name}" for value in graph.inputs)
+            constants.update(f"{scope}{name}" for name in graph.initializers)
         for scoped in walk(model.graph):
             values.update(scoped.key(value) for value in scoped.node.outputs)
             for name in origins(scoped.node):
                 owners[name] = scoped.node.name or ""
-        constants = {
-            f"{scope}{name}"
-            for scope, graph in all_graphs(model.graph)
-            for name in graph.initializers
-        }
         return cls(values, constants, owners)
 
 
 def origins(node: ir.Node) -> list[str]:
     """Return the names of the original nodes that a node stands for; empty for inserted nodes."""
     stored = node.metadata_props.get(ORIGIN_KEY)
-    return list(json.loads(stored)) if stored else []
+    return list(_parse(stored)) if stored else []
+
+
+@lru_cache(maxsize=1 << 17)
+def _parse(stored: str) -> tuple[str, ...]:
+    """Read a list of names; every pass reads those of all nodes again."""
+    return tuple(json.loads(stored))
 
 
 def set_origin(node: ir.Node, names: Iterable[str]) -> None:
@@ -217,19 +236,38 @@ def set_origin(node: ir.Node, names: Iterable[str]) -> None:
 
 def digest(model: ir.Model) -> str:
     """Return a digest of names, op types and edges; weights are left out (D13)."""
-    state = hashlib.sha256()
+    rows = []
     for scoped in walk(model.graph):
         node = scoped.node
         edges = [value.name if value is not None else "" for value in node.inputs]
         outputs = [value.name for value in node.outputs]
-        row = [scoped.scope, node.domain, node.op_type, node.name, edges, outputs]
-        state.update(json.dumps(row).encode())
-    return state.hexdigest()
+        rows.append([scoped.scope, node.domain, node.op_type, node.name, edges, outputs])
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def drop_exporter_notes(model: ir.Model) -> None:
+    """Remove what PyTorch's exporter noted on nodes and values, once provenance has read it.
+
+    Its stack traces name source files of the machine that exported: they would travel into every
+    artifact and make its bytes differ from machine to machine.
+    """
+    for scoped in walk(model.graph):
+        _drop_notes(scoped.node.metadata_props)
+        for value in scoped.node.outputs:
+            _drop_notes(value.metadata_props)
+    for _, graph in all_graphs(model.graph):
+        for value in (*graph.inputs, *graph.initializers.values()):
+            _drop_notes(value.metadata_props)
+
+
+def _drop_notes(props: MutableMapping[str, str]) -> None:
+    for key in [k for k in props if k == "namespace" or k.startswith("pkg.")]:
+        del props[key]
 
 
 def _module_path(node: ir.Node) -> str:
     """Return the PyTorch module path that the exporter left in the node's metadata, or ''."""
-    scopes = node.metadata_props.get(_MODULE_KEYS[0])
+    scopes = node.metadata_props.get(_MODULE_KEY)
     if not scopes:
         return ""
     try:

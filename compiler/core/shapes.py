@@ -120,7 +120,7 @@ def _apply(graph: ir.Graph, inferred: onnx.GraphProto) -> None:
     bodies = {(name, key): body for name, key, body in _bodies(inferred.node)}
     for node in graph:
         for key, inner in subgraphs(node):
-            _apply(inner, bodies[node.outputs[0].name, key])
+            _apply(inner, bodies[node.outputs[0].name or "", key])
 
 
 def _bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str, onnx.GraphProto]]:

@@ -43,8 +43,11 @@ def _model_faults(proto: onnx.ModelProto) -> Iterator[str]:
             yield f"node '{node.name}' ({node.op_type}): domain '{domain}' is not imported"
 
 
-def _graph_faults(graph: onnx.GraphProto, outer: set[str]) -> Iterator[str]:
-    """Yield faults of one graph; `outer` holds the names that enclosing graphs offer."""
+def _graph_faults(graph: onnx.GraphProto, known: set[str]) -> Iterator[str]:
+    """Yield faults of one graph; `known` holds the names that enclosing graphs offer.
+
+    It is extended on the way and restored at the end, so that nested graphs cost no copies.
+    """
     inputs = [value.name for value in graph.input]
     weights = [t.name for t in graph.initializer] + [
         t.values.name for t in graph.sparse_initializer
@@ -53,8 +56,9 @@ def _graph_faults(graph: onnx.GraphProto, outer: set[str]) -> Iterator[str]:
     yield from (f"initializer '{name}' is stored twice" for name in _repeated(weights))
     for tensor in graph.initializer:
         yield from _tensor_faults(tensor)
-    known = outer | set(inputs) | set(weights)
-    produced = set(inputs) | set(weights)
+    produced = {*inputs, *weights}
+    mine = produced - known
+    known |= mine
     for node in graph.node:
         label = f"node '{node.name}' ({node.op_type})"
         for name in node.input:
@@ -62,16 +66,20 @@ def _graph_faults(graph: onnx.GraphProto, outer: set[str]) -> Iterator[str]:
                 yield f"{label} reads '{name}', which nothing before it produces"
         for attribute in node.attribute:
             yield from _tensor_faults(attribute.t) if attribute.HasField("t") else ()
-            for inner in (attribute.g, *attribute.graphs):
+            inner_graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
+            for inner in inner_graphs:
                 yield from _graph_faults(inner, known)
         for name in filter(None, node.output):
             if name in produced:
                 yield f"{label} produces '{name}' a second time"
             produced.add(name)
-            known.add(name)
+            if name not in known:
+                mine.add(name)
+                known.add(name)
     for value in graph.output:
         if value.name and value.name not in known:
             yield f"graph output '{value.name}' is produced by nothing"
+    known -= mine
 
 
 def _tensor_faults(tensor: onnx.TensorProto) -> Iterator[str]:

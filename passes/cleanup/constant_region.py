@@ -8,7 +8,6 @@ if it is small or replaces weights of about its own size.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -30,30 +29,26 @@ _GROWING |= {"Tile", "Upsample"}
 _KEPT = frozenset({"Constant", "Optional", "OptionalGetElement", "Unique"})
 
 
-@dataclass
 class Region:
     """The nodes that depend on constants only.
 
     Attributes:
         nodes: In an order in which they can be evaluated.
-        replaced: Bytes of weights that vanish if a node's results become constants.
     """
 
-    nodes: list[ir.Node] = field(default_factory=list)
-    replaced: dict[ir.Node, float] = field(default_factory=dict)
-    _shares: dict[ir.Value, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, model: ir.Model, blocked: Collection[ir.Node] = ()) -> Region:
+    def __init__(self, model: ir.Model, blocked: Collection[ir.Node] = ()) -> None:
         """Collect the region of a model, branches and bodies included, without `blocked`."""
-        region = cls()
+        self._members: set[ir.Node] = set()
+        self._replaced: dict[ir.Node, float] = {}
+        self._shares: dict[ir.Value, float] = {}
+        self.nodes: list[ir.Node] = []
         for scoped in walk(model.graph):
             node = scoped.node
-            if node in blocked or not region._is_constant(node) or not _may_fold(node, model):
-                continue
-            region.nodes.append(node)
-            region.replaced[node] = sum(region._share(value) for value in set(node.inputs))
-        return region
+            if node not in blocked and self._is_constant(node) and _may_fold(node, model):
+                self._members.add(node)
+                self.nodes.append(node)
+        for node in self.nodes:
+            self._replaced[node] = sum(self._share(value) for value in set(node.inputs))
 
     def results(
         self, sizes: Mapping[ir.Value, int] | None = None
@@ -68,7 +63,7 @@ class Region:
         written: list[ir.Node] = []
         vanishing: list[ir.Node] = []
         for node in reversed(self.nodes):
-            if not _is_needed(node, self.replaced, staying):
+            if not _is_needed(node, self._members, staying):
                 staying.discard(node)
                 vanishing.append(node)
             elif self._is_worth(node, known):
@@ -79,11 +74,11 @@ class Region:
     def _is_constant(self, node: ir.Node) -> bool:
         given = [value for value in node.inputs if value is not None]
         return bool(given) and all(
-            value.producer() in self.replaced or constant_of(value) is not None for value in given
+            value.producer() in self._members or constant_of(value) is not None for value in given
         )
 
     def _share(self, value: ir.Value | None) -> float:
-        """Bytes that go away per user of a constant, if all its users go."""
+        """Bytes that go away with a constant, per user; none if a user outside the region stays."""
         if value is None:
             return 0.0
         if value not in self._shares:
@@ -91,18 +86,19 @@ class Region:
         return self._shares[value]
 
     def _compute_share(self, value: ir.Value) -> float:
+        users = value.consumers()
         producer = value.producer()
-        if producer is not None and producer in self.replaced:
-            uses = sum(len(output.uses()) for output in producer.outputs)
-            return self.replaced[producer] / max(uses, 1)
+        if producer is not None and producer in self._members:
+            return self._replaced[producer] / len(producer.outputs) / len(users)
         tensor = constant_of(value)
         if tensor is None or value.is_graph_input() or value.is_graph_output():
             return 0.0
-        return tensor.nbytes / max(len(value.uses()), 1)
+        goes = all(user in self._members for user in users)
+        return tensor.nbytes / len(users) if goes else 0.0
 
     def _is_worth(self, node: ir.Node, known: Mapping[ir.Value, int]) -> bool:
         size = sum(known.get(value, predicted_bytes(value) or 0) for value in node.outputs)
-        return size <= SMALL_BYTES or size <= GROWTH * self.replaced[node]
+        return size <= SMALL_BYTES or size <= GROWTH * self._replaced[node]
 
 
 def predicted_bytes(value: ir.Value) -> int | None:
@@ -117,7 +113,7 @@ def predicted_bytes(value: ir.Value) -> int | None:
 
 
 def _may_fold(node: ir.Node, model: ir.Model) -> bool:
-    if node.op_type in _KEPT or "Sequence" in node.op_type or any(subgraphs(node)):
+    if node.op_type in _KEPT or "Sequence" in node.op_type or subgraphs(node):
         return False
     if node.op_type == "Identity" and node.outputs[0].is_graph_output():
         return False  # A constant that is a graph output has this form already.

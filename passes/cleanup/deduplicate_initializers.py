@@ -55,7 +55,7 @@ def _digest(tensor: ir.TensorProtocol) -> bytes:
     state = hashlib.blake2b(digest_size=16)
     with released(tensor) as array:
         if tensor.dtype.is_string():
-            state.update(repr([bytes(text) for text in array.flat]).encode())
+            state.update(repr(array.tolist()).encode())
         else:
             state.update(np.ascontiguousarray(array).data.cast("B"))
     return state.digest()

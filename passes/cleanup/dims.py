@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import onnx_ir as ir
+
+Dim: TypeAlias = "int | ir.SymbolicDim"
 
 # Written by exporters for "some number", so the same text at two places says nothing.
 _NO_NAMES = frozenset({"", "?", "*", "-1", "None", "none", "null", "unknown", "dynamic"})
 
 
-def same_dim(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
+def same_dim(a: Dim, b: Dim) -> bool:
     """Are two dims equal whatever the input? Unknown ones are not."""
     if isinstance(a, ir.SymbolicDim):
         return isinstance(b, ir.SymbolicDim) and a.value == b.value and _is_name(a.value)

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import onnx_ir as ir
 
 from cannc.compiler.core.graphs import Scoped
 from cannc.passes.base import Numerics, Pass, PassContext
 from cannc.passes.cleanup.dims import same_shape
-from cannc.passes.pattern import array_of, constant_of, scalar_of
+from cannc.passes.pattern import array_of, constant_of, ints_of, scalar_of
 from cannc.passes.rewrite import scoped_nodes
+
+_ENDLESS = 2**31 - 1
 
 StandIn = Callable[[ir.Node], "ir.Value | None"]
 
@@ -89,9 +90,9 @@ def _transpose(node: ir.Node) -> ir.Value | None:
 
 def _reshape(node: ir.Node) -> ir.Value | None:
     x = node.inputs[0]
-    target = array_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    target = ints_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if target is not None and x is not None and x.shape is not None:
-        return x if _keeps_shape(x.shape, target.tolist(), node) else None
+        return x if _keeps_shape(x.shape, target, node) else None
     return _by_shape(node)
 
 
@@ -119,30 +120,27 @@ def _by_shape(node: ir.Node) -> ir.Value | None:
 
 
 def _slice(node: ir.Node) -> ir.Value | None:
-    x = node.inputs[0]
-    given = [array_of(value) for value in node.inputs[1:]]
-    if x is None or len(given) < 2 or any(a is None for a in given if a is not None):
+    if len(node.inputs) < 3:
         return None
-    starts, ends = given[0], given[1]
-    steps = given[3] if len(given) > 3 else None
-    if len(node.inputs) > 4 and node.inputs[4] is not None and steps is None:
+    steps = [1]
+    if len(node.inputs) > 4 and node.inputs[4] is not None:
+        steps = ints_of(node.inputs[4]) or []
+    if not steps or any(step != 1 for step in steps):
         return None
-    if steps is not None and (steps != 1).any():
-        return None
-    if starts is None or ends is None:
-        return None
-    everything = (starts == 0).all() and (ends >= np.iinfo(np.int32).max).all()
-    return x if everything else _by_shape(node)
+    starts, ends = ints_of(node.inputs[1]), ints_of(node.inputs[2])
+    if starts is not None and ends is not None and not any(starts) and min(ends) >= _ENDLESS:
+        return node.inputs[0]
+    return _by_shape(node)
 
 
 def _pad(node: ir.Node) -> ir.Value | None:
-    pads = array_of(node.inputs[1]) if len(node.inputs) > 1 else None
-    return node.inputs[0] if pads is not None and not pads.any() else None
+    pads = ints_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    return node.inputs[0] if pads is not None and not any(pads) else None
 
 
 def _tile(node: ir.Node) -> ir.Value | None:
-    repeats = array_of(node.inputs[1])
-    return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
+    repeats = ints_of(node.inputs[1])
+    return node.inputs[0] if repeats is not None and set(repeats) <= {1} else None
 
 
 def _flatten(node: ir.Node) -> ir.Value | None:
@@ -193,8 +191,8 @@ def _undo(inverse: str) -> StandIn:
 
 
 def _axes(node: ir.Node) -> list[int] | None:
-    axes = array_of(node.inputs[1]) if len(node.inputs) > 1 else None
-    return sorted(axes.tolist()) if axes is not None else None
+    axes = ints_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    return sorted(axes) if axes is not None else None
 
 
 _RULES: dict[str, StandIn] = {

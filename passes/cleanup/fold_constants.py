@@ -41,13 +41,13 @@ class FoldConstants(Pass):
         blocked: set[ir.Node] = set()
         sizes: dict[ir.Value, int] = {}
         for _ in range(_MAX_TRIES):
-            region = Region.of(ctx.model, blocked)
+            region = Region(ctx.model, blocked)
             written, _ = region.results(sizes)
             if not written:
                 return
             try:
                 arrays = _evaluate(ctx, region.nodes, written)
-            except Exception as error:  # noqa: BLE001 - whatever the runner raises is reported
+            except Exception as error:
                 failed = _find_failing(ctx, region.nodes)
                 if not failed:
                     ctx.note(f"constants were not folded: {error}")
@@ -132,12 +132,10 @@ def _find_failing(ctx: PassContext, nodes: Sequence[ir.Node]) -> set[ir.Node]:
         before = [value.producer() for value in node.inputs if value is not None]
         if any(producer in failing for producer in before):
             continue
-        needs[node] = list(
-            dict.fromkeys(n for p in before if p in needs for n in (*needs[p], p))  # type: ignore[index]
-        )
+        needs[node] = list(dict.fromkeys(n for p in before if p in needs for n in (*needs[p], p)))
         try:
             _evaluate(ctx, [*needs[node], node], [node])
-        except Exception as error:  # noqa: BLE001 - reported, and the node stays as it is
+        except Exception as error:
             reason = str(error).strip().splitlines()[0]
             ctx.note(f"{node.name} ({node.op_type}) cannot be evaluated: {reason}")
             failing.add(node)

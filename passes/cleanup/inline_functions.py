@@ -44,7 +44,7 @@ class InlineFunctions(Pass):
             if reason:
                 ctx.refuse(node, reason)
                 continue
-            body = _instantiate(node, function)
+            body = instantiate(node, function)
             pending += body.all_nodes()
             _import_opsets(ctx.model, function)
             ctx.rewriter.splice(node, body)
@@ -76,7 +76,7 @@ def _import_opsets(model: ir.Model, function: ir.Function) -> None:
         model.opset_imports.setdefault(domain, version)
 
 
-def _instantiate(call: ir.Node, function: ir.Function) -> ir.Graph:
+def instantiate(call: ir.Node, function: ir.Function) -> ir.Graph:
     """Return a copy of the body that reads the call's inputs and has the call's attributes."""
     body = function.graph.clone()
     actual = dict.fromkeys(range(len(body.inputs)), None) | dict(enumerate(call.inputs))

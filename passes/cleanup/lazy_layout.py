@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from cannc.compiler.core.shapes import static_shape
 from cannc.compiler.core.tensors import DerivedTensor, cast_to
-from cannc.passes.pattern import array_of, constant_of
+from cannc.passes.pattern import constant_of
 
 LARGE_BYTES = 2**20
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
@@ -46,7 +42,7 @@ def _own_large_weight(node: ir.Node) -> ir.TensorProtocol | None:
 
 
 def _transposed(tensor: ir.TensorProtocol, node: ir.Node) -> ir.TensorProtocol:
-    shape = [int(dim) for dim in tensor.shape]  # type: ignore[union-attr]
+    shape = tensor.shape.numpy()
     perm = tuple(node.attributes.get_ints("perm") or reversed(range(len(shape))))
     return DerivedTensor(
         tensor, lambda array: array.transpose(perm), tensor.dtype, ir.Shape(shape[i] for i in perm)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from cannc.compiler.core.shapes import static_shape
 from cannc.passes.base import Numerics, Pass, PassContext
-from cannc.passes.pattern import array_of
+from cannc.passes.pattern import ints_of
 from cannc.passes.rewrite import scoped_nodes
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -64,21 +64,19 @@ def _merge_reshapes(ctx: PassContext, outer: ir.Node) -> None:
     if inner is None or inner.inputs[0] is None:
         return
     middle = inner.outputs[0]
-    target = array_of(outer.inputs[1])
-    if target is None:
+    target, shape = ints_of(outer.inputs[1]), outer.inputs[1]
+    if target is None or shape is None:
         return
-    shape: ir.Value | None = outer.inputs[1]
-    if not outer.attributes.get_int("allowzero", 0) and (target == 0).any():
+    if 0 in target and not outer.attributes.get_int("allowzero", 0):
         dims = static_shape(middle)
         if dims is None:
             return
-        copied = [dims[i] if dim == 0 else dim for i, dim in enumerate(target.tolist())]
-        if 0 in copied:
+        target = [dims[i] if dim == 0 else dim for i, dim in enumerate(target)]
+        if 0 in target:
             return
-        assert shape is not None
-        shape = ctx.rewriter.constant(shape, np.array(copied, np.int64))
+        shape = ctx.rewriter.constant(shape, np.array(target, np.int64))
     new = ctx.rewriter.node(
-        "Reshape", [inner.inputs[0], shape], list(outer.attributes.values()), like=outer.outputs[0]
+        "Reshape", [inner.inputs[0], shape], dict(outer.attributes), like=outer.outputs[0]
     )
     old = [inner, outer] if _is_only_user(outer, middle) else [outer]
     ctx.rewriter.replace(old, [new], {outer.outputs[0]: new.outputs[0]})

@@ -11,19 +11,20 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from tests.support.runner import PlainRunner, run_plain
 
 from cannc.compiler.core.errors import ModelError
 from cannc.compiler.core.graphs import walk
+from cannc.compiler.core.shapes import static_shape
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit, load
 from cannc.passes.optimize import optimize
-from tests.support.runner import PlainRunner, run_plain
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "cases"
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the cases lie beside the repository")
 
 # Conditions that passes other than cleanup see to.
-NOT_CLEANUP = {"op-08", "op-10", "op-12", "op-30"}
+NOT_CLEANUP = {"op-08", "op-10", "op-12", "op-30", "op-32"}
 
 
 def _cases() -> list[dict[str, Any]]:
@@ -70,6 +71,8 @@ def test_gives_the_expected_values(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", _of("sim", "op", "dyn", expect="equal"))
 def test_keeps_the_interface(case: dict[str, Any]) -> None:
+    if case["expect"] == "equal-or-error:stale-shapes":
+        pytest.skip("what the file declares is wrong; see test_corrects_stale_shapes")
     before = onnx.load(SHARED / case["model"])
     after = ir.to_proto(_optimized(case).model)
     assert list(after.graph.input) == list(before.graph.input)
@@ -87,6 +90,14 @@ def test_meets_the_conditions(case: dict[str, Any]) -> None:
     model = _optimized(case).model
     for condition, wanted in case["checks"].items():
         _CONDITIONS[condition](model, wanted)
+
+
+@pytest.mark.parametrize("case", _of("dyn", expect="equal-or-error:stale-shapes"))
+def test_corrects_stale_shapes(case: dict[str, Any]) -> None:
+    model = _optimized(case).model
+    expected = dict(np.load(SHARED / case["outputs"]))
+    for value in model.graph.outputs:
+        assert static_shape(value) == expected[value.name or ""].shape
 
 
 @pytest.mark.parametrize("case", _of("sim", expect="error:external-data"))
@@ -109,6 +120,10 @@ def _keep_ops(model: ir.Model, wanted: dict[str, int]) -> None:
 
 def _only_domains(model: ir.Model, wanted: list[str]) -> None:
     assert set(model.opset_imports) == set(wanted)
+
+
+def _no_functions(model: ir.Model, wanted: bool) -> None:
+    assert (not model.functions) is wanted
 
 
 def _max_bytes(model: ir.Model, wanted: int) -> None:
@@ -139,6 +154,7 @@ _CONDITIONS = {
     "keep_ops": _keep_ops,
     "only_domains": _only_domains,
     "max_bytes": _max_bytes,
+    "no_functions": _no_functions,
     "unique_names": _unique_names,
     "no_empty_outputs": _no_empty_outputs,
     "outputs": _outputs,
