@@ -14,7 +14,7 @@ from cannc.passes.fusion.npu_ops import NPU_DOMAIN, use_npu_op
 from cannc.passes.rewrite import Rewriter
 from cannc.quant.collect import flag
 from cannc.quant.forms import Form
-from cannc.quant.plan import Plan, Stored
+from cannc.quant.plan import Emittable, Plan
 from cannc.quant.reshaping import Nodes, Reshaper
 
 _TO_FLOAT16 = 1
@@ -40,7 +40,7 @@ class Emitter:
         self._operands: dict[int, _Operands] = {}
         self._expanded: dict[tuple[int, object], ir.Value] = {}
 
-    def emit(self, plans: Sequence[Plan]) -> None:
+    def emit(self, plans: Sequence[Plan[Emittable]]) -> None:
         """Give every planned node its quantized weight."""
         for plan in plans:
             if plan.stored.choice.form is Form.FUSED:
@@ -54,11 +54,11 @@ class Emitter:
             if form in used:
                 use_npu_op(self._rewriter.model, form.value)
 
-    def name_of(self, stored: Stored) -> str:
+    def name_of(self, stored: Emittable) -> str:
         """Return the name under which the integers of an emitted weight stand in the model."""
         return self._operands[id(stored)].levels.name or ""
 
-    def _fused(self, plan: Plan) -> None:
+    def _fused(self, plan: Plan[Emittable]) -> None:
         """Replace MatMul or Gemm by WeightQuantBatchMatmulV2, which takes 2-D activations.
 
         Gemm: alpha is inside the scales, ``beta * C`` is added after the product.
@@ -99,7 +99,7 @@ class Emitter:
             bias = new.add("Mul", [bias, constant], {}, like=bias, shape=bias.shape)
         return new.add("Add", [y, bias], {}, like=node.outputs[0], shape=node.outputs[0].shape)
 
-    def _expand(self, plan: Plan) -> None:
+    def _expand(self, plan: Plan[Emittable]) -> None:
         """Keep the node; let it read the weight dequantized in the graph."""
         node, stored = plan.use.node, plan.stored
         new = Nodes(self._rewriter)
@@ -115,7 +115,7 @@ class Emitter:
         y = new.add(node.op_type, inputs, attributes, like=out, shape=out.shape, domain=node.domain)
         self._rewriter.replace([node], new.nodes, {out: y})
 
-    def _dequantized(self, plan: Plan, new: Nodes) -> ir.Value:
+    def _dequantized(self, plan: Plan[Emittable], new: Nodes) -> ir.Value:
         """Return the float weight, computed by nodes added to `new`."""
         stored, weight, layout = plan.stored, plan.use.weight, plan.use.layout
         operands = self._store(stored)
@@ -130,7 +130,7 @@ class Emitter:
             )
         return self._scaled(plan, operands.levels, operands, None, new, ir.Shape(layout.shape))
 
-    def _gathered(self, plan: Plan) -> None:
+    def _gathered(self, plan: Plan[Emittable]) -> None:
         """Gather integers and their scales, and dequantize only what was gathered."""
         node = plan.use.node
         (out,), (_, indices) = node.outputs, node.inputs
@@ -149,7 +149,7 @@ class Emitter:
 
     def _scaled(
         self,
-        plan: Plan,
+        plan: Plan[Emittable],
         levels: ir.Value,
         operands: _Operands,
         rows: ir.Value | None,
@@ -171,7 +171,7 @@ class Emitter:
             y = new.add(op_type, [y, other], {}, like=weight, shape=shape, dtype=dtype)
         return y
 
-    def _spread(self, plan: Plan, table: ir.Value, new: Nodes) -> ir.Value:
+    def _spread(self, plan: Plan[Emittable], table: ir.Value, new: Nodes) -> ir.Value:
         """Return scales or offsets that broadcast against the weight: groups are repeated."""
         group = plan.stored.choice.scheme.group
         if group is None:
@@ -183,7 +183,7 @@ class Emitter:
             "Gather", [table, index], {"axis": axis}, like=table, shape=ir.Shape(layout.shape)
         )
 
-    def _store(self, stored: Stored) -> _Operands:
+    def _store(self, stored: Emittable) -> _Operands:
         """Return the initializers of a stored weight."""
         if id(stored) not in self._operands:
             root, offset = stored.first.weight.root, stored.offset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +18,35 @@ from cannc.quant.forms import Choice, Form, FormRules
 from cannc.quant.packing import PER_WORD, pack_int4
 from cannc.quant.scales import Closeness, Floats, Params, closeness, encode
 from cannc.quant.scheme import Scheme
+
+
+class Emittable(Protocol):
+    """What the graph needs to know about a quantized weight."""
+
+    @property
+    def first(self) -> WeightUse:
+        """The use that it was made for; others may share it."""
+        ...
+
+    @property
+    def choice(self) -> Choice:
+        """Form and scheme."""
+        ...
+
+    def levels(self) -> ir.TensorProtocol:
+        """Return the integers."""
+        ...
+
+    def scale(self) -> Array:
+        """Return the scales."""
+        ...
+
+    def offset(self) -> Array | None:
+        """Return the offsets, or None where none are needed."""
+        ...
+
+
+Weighted = TypeVar("Weighted", bound=Emittable, covariant=True)
 
 
 @dataclass(frozen=True)
@@ -86,16 +116,16 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One node and the stored weight that it will read."""
+class Plan(Generic[Weighted]):
+    """One node and the weight that it will read."""
 
     use: WeightUse
-    stored: Stored
+    stored: Weighted
 
 
 def make_plans(
     uses: Sequence[WeightUse], scheme: Scheme, algorithm: Algorithm, rules: FormRules
-) -> tuple[list[Plan], list[Skip]]:
+) -> tuple[list[Plan[Stored]], list[Skip]]:
     """Choose form and scales of every weight.
 
     Returns:
@@ -105,7 +135,7 @@ def make_plans(
         ModelError: ``QUANT010`` a weight holds NaN or infinity.
     """
     known: dict[object, Stored | str] = {}
-    plans: list[Plan] = []
+    plans: list[Plan[Stored]] = []
     skips: list[Skip] = []
     for use in uses:
         choice = rules.choose(use, scheme)

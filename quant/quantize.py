@@ -21,7 +21,7 @@ from cannc.quant.collect import Found, Skip, WeightUse, collect
 from cannc.quant.emit import Emitter
 from cannc.quant.forms import Form, FormRules, MayUseKernel
 from cannc.quant.keep import kept
-from cannc.quant.plan import Plan, make_plans
+from cannc.quant.plan import Plan, Stored, make_plans
 from cannc.quant.report import QUANT_KEY, QuantReport, WeightRow, merged
 from cannc.quant.scheme import Scheme
 
@@ -146,7 +146,7 @@ def _needed(value: ir.Value) -> bool:
 
 
 def _quantized_rows(
-    plans: Sequence[Plan], emitter: Emitter, sizes: dict[ir.Value, int]
+    plans: Sequence[Plan[Stored]], emitter: Emitter, sizes: dict[ir.Value, int]
 ) -> Iterable[WeightRow]:
     """Describe what was quantized; bytes of shared weights are counted in their first row."""
     counted: set[int] = set()
@@ -197,7 +197,7 @@ def _skipped_row(skip: Skip) -> WeightRow:
     )
 
 
-def _notes(plans: Sequence[Plan]) -> Iterable[str]:
+def _notes(plans: Sequence[Plan[Stored]]) -> Iterable[str]:
     """Return what the user should see besides the table."""
     expanded = Counter(
         plan.stored.choice.why for plan in plans if plan.stored.choice.form is Form.DEQUANT
