@@ -1,0 +1,51 @@
+// Uses the report as a person would; leaves what it saw as base64 of JSON in #result.
+{
+  const seen = {};
+  const names = () => [...document.querySelectorAll("#body tr.row td.name")].map((cell) => cell.textContent);
+  const set = (id, value) => {
+    const control = document.getElementById(id);
+    if (control.type === "checkbox") control.checked = value; else control.value = value;
+    control.dispatchEvent(new Event("input"));
+  };
+  const sort = (title) => [...document.querySelectorAll("#head button")].find((b) => b.textContent === title).click();
+  seen.title = document.title;
+  seen.drawn = names().length;
+  seen.odd = names()[7];
+  const start = performance.now();
+  set("filter", "encoder.12 MatMul");
+  seen.filterMs = performance.now() - start;
+  seen.filtered = document.getElementById("shown").textContent;
+  seen.filteredNames = names().slice(0, 2);
+  set("filter", "");
+  set("kind", "inside");
+  seen.inside = document.getElementById("shown").textContent;
+  set("kind", "");
+  set("failed", true);
+  seen.failed = document.getElementById("shown").textContent;
+  set("failed", false);
+  sort("Isolated");
+  seen.worst = names()[0];
+  seen.sorted = document.querySelector("#head th[aria-sort]").getAttribute("aria-sort");
+  sort("Isolated");
+  seen.best = document.querySelector("#body tr.row").dataset.index;
+  sort("#");
+  document.querySelectorAll("#body tr.row")[7].click();
+  seen.dialog = document.getElementById("details").open;
+  seen.dialogTitle = document.getElementById("details-name").textContent;
+  seen.dialogText = document.getElementById("details").textContent;
+  document.querySelector("#details button").click();
+  seen.closed = !document.getElementById("details").open;
+  draw(true);
+  seen.printed = document.querySelectorAll("#body tr.row").length;
+  draw();
+  const box = document.querySelector("#plot svg").getBoundingClientRect();
+  const hover = { clientX: box.left + 52 + (box.width - 64) * (3600.5 / 4500), clientY: box.top + 20, bubbles: true };
+  document.querySelector("#plot svg").dispatchEvent(new PointerEvent("pointermove", hover));
+  seen.tip = document.getElementById("tip").textContent;
+  seen.background = getComputedStyle(document.body).backgroundColor;
+  seen.wide = document.documentElement.scrollWidth <= window.innerWidth;
+  const result = document.createElement("pre");
+  result.id = "result";
+  result.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(seen))));
+  document.body.append(result);
+}
