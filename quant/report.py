@@ -59,7 +59,7 @@ class WeightRow:
 
 @dataclass(frozen=True)
 class QuantReport:
-    """All weights of a model after quantization, in graph order.
+    """All weights of a model after quantization, the quantized ones first.
 
     Attributes:
         scheme: E.g. ``w8a16``.
