@@ -68,7 +68,7 @@ def _plan(
     cleanup = [(registry.CLEANUP, True)] if level != "O0" else []
     groups += cleanup
     fusion = (*registry.FUSION[level], *(name for name in added if not _is_planned(name, level)))
-    for middle in (fusion, registry.PRECISION[precision]):
+    for middle in (fusion, registry.LEGALIZE, registry.PRECISION[precision]):
         if middle:
             groups += [(middle, False), *cleanup]
     for names, fixpoint in groups:
@@ -78,7 +78,7 @@ def _plan(
 
 
 def _is_planned(name: str, level: Level) -> bool:
-    return name in (*registry.PREPARE, *registry.FUSION[level]) or (
+    return name in (*registry.PREPARE, *registry.FUSION[level], *registry.LEGALIZE) or (
         name in registry.CLEANUP and level != "O0"
     )
 

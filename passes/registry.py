@@ -12,6 +12,8 @@ Level = Literal["O0", "O1", "O2"]
 Precision = Literal["keep", "fp16"]
 
 PASSES: dict[str, str] = {
+    # preparation
+    "opset-to-18": "cannc.passes.opset.convert:OpsetTo18",
     # cleanup
     "inline-functions": "cannc.passes.cleanup.inline_functions:InlineFunctions",
     "fold-shapes": "cannc.passes.cleanup.fold_shapes:FoldShapes",
@@ -33,6 +35,9 @@ PASSES: dict[str, str] = {
     "fuse-hardswish": "cannc.passes.fusion.hardswish:FuseHardSwish",
     "fuse-mish": "cannc.passes.fusion.mish:FuseMish",
     "fuse-add-rms-norm": "cannc.passes.fusion.add_rms_norm:FuseAddRmsNorm",
+    # legalize
+    "expand-reduce-norms": "cannc.passes.legalize.reduce_norms:ExpandReduceNorms",
+    "expand-shape-range": "cannc.passes.legalize.shape_range:ExpandShapeRange",
     # precision
     "float16": "cannc.passes.precision.half:Float16",
 }
@@ -52,6 +57,9 @@ CLEANUP: tuple[str, ...] = (
     "common-subexpressions",
 )
 """Run until nothing changes, at the start and after every other group."""
+
+LEGALIZE: tuple[str, ...] = ("expand-reduce-norms", "expand-shape-range")
+"""Cures that the target needs; run at every level (D25)."""
 
 PRECISION: dict[Precision, tuple[str, ...]] = {"keep": (), "fp16": ("float16",)}
 

@@ -28,6 +28,7 @@ def check(
     Exit code 1 when something would be refused or silently computed wrongly.
     """
     from cannc.op_support.sarif import to_sarif
+    from cannc.op_support.text import rows, summary
 
     from cannc.compiler import pipeline
     from cannc.compiler.cli.console import dump, stdout, table, write_json
@@ -40,19 +41,13 @@ def check(
         click.echo(dump(data))
         return report.exit_code
     console = stdout()
-    rows = [
-        (f.severity.value, f.node or "model", f.op_type, f.code, f"{f.why}{_cure(f.cure)}")
-        for f in report.findings
+    found = [
+        (row.severity, row.op_type, row.nodes or "model", f"{row.why}{_cure(row.cure)}")
+        for row in rows(report)
     ]
-    if rows:
-        columns = ("severity", "node", "operator", "code", "why")
-        console.print(table(f"{model.name} on {report.target.soc}", columns, rows))
-    refused, wrong, risks = len(report.refused), len(report.wrong), len(report.risks)
-    console.print(
-        f"{report.nodes} nodes at opset {report.opset}: {refused} refused, {wrong} silently wrong, "
-        f"{risks} at risk",
-        markup=False,
-    )
+    if found:
+        console.print(table(model.name, ("severity", "operator", "nodes", "why"), found))
+    console.print(summary(report), markup=False)
     return report.exit_code
 
 

@@ -41,11 +41,10 @@ def compile(
     check_writable(out, model)
     options_ = CompileOptions(precision=precision, require_support=require_support)
     result = pipeline.compile_model(model, out, backend, soc, cann, options_)
-    bytes_ = result.path.stat().st_size
-    data = {"schema_version": 1, "out": str(out), "bytes": bytes_, "notes": list(result.notes)}
+    data = {"schema_version": 1, **vars(result), "path": str(out)}
     if write_json(json_out, dump(data)):
         return
     console = stdout()
-    console.print(f"{out}: {size(bytes_)}, {result.device}", markup=False)
+    console.print(f"{out}: {size(result.size_bytes)}, {result.device}", markup=False)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)

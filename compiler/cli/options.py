@@ -24,11 +24,7 @@ def common(function: F) -> F:
     @wraps(function)
     def run(*args: Any, quiet: bool, verbose: bool, debug: bool, **kwargs: Any) -> Any:
         level = logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING
-        logging.basicConfig(
-            stream=sys.stderr,
-            level=logging.ERROR if quiet else level,
-            format="%(levelname)s %(name)s: %(message)s",
-        )
+        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("cannc").setLevel(logging.ERROR if quiet else level)
         return function(*args, quiet=quiet, **kwargs)
 

@@ -33,10 +33,11 @@ def quantize(
     quiet: bool,
 ) -> None:
     """Quantize the weights of MODEL in the form that the target's kernels take."""
-    from cannc.quant.report import QuantReport
+    from cannc.quant.report import HEADER, QuantReport
 
     from cannc.compiler import pipeline
-    from cannc.compiler.cli.console import size, stdout, table, write_json
+    from cannc.compiler.cli.console import stdout, table, write_json
+    from cannc.compiler.cli.summary import summarize_quant
     from cannc.compiler.core.files import check_writable
 
     check_writable(out, model)
@@ -52,5 +53,8 @@ def quantize(
     )
     unit.save(out)
     report = QuantReport.of(unit)
-    if not write_json(json_out, report.to_json()):
-        stdout().print(table(f"{model.name} -> {out.name}", report.columns, report.cells(size)))
+    if report is None or write_json(json_out, report.to_json()):
+        return
+    console = stdout()
+    console.print(table(f"{model.name} -> {out.name}", HEADER, report.table()))
+    console.print(summarize_quant(report), markup=False)

@@ -9,6 +9,7 @@ from cannc.compiler.build import BuildResult
 from cannc.compiler.cli.console import size, table
 from cannc.compiler.core.graphs import node_count
 from cannc.golden.report import GoldenReport, Layer
+from cannc.quant.report import QuantReport
 
 _SHOWN_CULPRITS = 5
 
@@ -58,6 +59,16 @@ def print_build(console: Console, result: BuildResult) -> None:
     console.print(f"artifact: {result.artifact}", markup=False)
 
 
+def summarize_quant(report: QuantReport) -> str:
+    """Return one line: how many weights, their bytes before and after, what was skipped."""
+    before, after = report.bytes_before, report.bytes_after
+    share = f"{after / before:.0%}" if before else "-"
+    return (
+        f"{len(report.quantized)} weights {report.scheme}, {size(before)} -> {size(after)} "
+        f"({share}), {len(report.skipped)} skipped"
+    )
+
+
 def _facts(result: BuildResult) -> list[tuple[str, object]]:
     report = result.report
     before, after = (node_count(unit.model) for unit in (result.original, result.final))
@@ -68,7 +79,7 @@ def _facts(result: BuildResult) -> list[tuple[str, object]]:
         ("size", f"{size(original)} -> {size(result.artifact.stat().st_size)}"),
     ]
     if result.quant is not None:
-        facts.append(("quantized", result.quant.summary(size)))
+        facts.append(("quantized", summarize_quant(result.quant)))
     facts.append(("tensors", _tensor_counts(report)))
     worst = report.culprits[0] if report.culprits else None
     if worst is not None:

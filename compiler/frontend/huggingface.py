@@ -117,4 +117,5 @@ def _import_transformers() -> Any:
             why="hf: sources are loaded with it",
             fix="pip install 'cannc[torch,hf]'",
         ) from error
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return transformers

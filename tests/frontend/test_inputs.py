@@ -3,10 +3,10 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from tests.support.models import mlp
 
 from cannc.compiler.core.errors import CanncError, UsageError
 from cannc.compiler.frontend.inputs import fix_shapes, read_inputs, read_npz
-from tests.support.models import mlp
 
 
 def test_npz_and_npy(tmp_path):

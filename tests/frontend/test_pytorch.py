@@ -12,7 +12,7 @@ from cannc.compiler.runtime.host_runner import HostRunner
 torch = pytest.importorskip("torch", reason="needs the torch extra")
 pytestmark = pytest.mark.torch
 
-SOURCE = '''
+SOURCE = """
 import torch
 from torch import nn
 
@@ -45,7 +45,7 @@ def branch():
 
 def wrong():
     return 5
-'''
+"""
 
 
 @pytest.fixture(scope="module")
