@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from cannc.compiler.core.graphs import subgraphs, walk
+from cannc.compiler.core.graphs import all_graphs, subgraphs, walk
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.schema import Operator
 from cannc.op_support.site import PLUGIN, Site
@@ -23,6 +23,7 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
         yield _refused(site, f"attribute {extra[0]} beside the two branches", "remove it")
     branches = [*subgraphs(site.node)]
     captured = {value for _, branch in branches for node in branch for value in node.inputs}
+    names = {value.name for value in captured if value is not None}
     for name, branch in branches:
         yield from _deep_captures(site, name, branch, captured)
         for node in branch:
@@ -36,7 +37,7 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
                 )
                 break
         for value in branch.outputs:
-            if value.graph is not branch and value not in captured:
+            if not _made_in(value, branch) and value.name not in names:
                 yield _refused(
                     site,
                     f"{name}: output '{value.name}' comes from outside and no node here reads it",
@@ -50,25 +51,24 @@ def _deep_captures(
     """What only a nested If reads from outside is not handed down: its input stays open."""
     for node in branch:
         for _, inner in subgraphs(node):
-            for scoped in walk(inner):
-                for value in scoped.node.inputs:
-                    if value is None or value in captured or _stands_in(value, branch):
-                        continue
-                    if value.graph is scoped.graph or value.graph is inner:
-                        continue
-                    yield site.finding(
-                        "OP033",
-                        Severity.RISK,
-                        f"{name}: only the nested '{node.name}' reads '{value.name}', which the "
-                        "parser does not hand down",
-                        source=PLUGIN,
-                        cure="read it in the outer branch too, or resolve the If",
-                    )
-                    return
+            graphs = {branch, *(graph for _, graph in all_graphs(inner))}
+            read = (value for scoped in walk(inner) for value in scoped.node.inputs if value)
+            lost = next((v for v in read if v not in captured and v.graph not in graphs), None)
+            if lost is not None:
+                yield site.finding(
+                    "OP033",
+                    Severity.RISK,
+                    f"{name}: only the nested '{node.name}' reads '{lost.name}', which the parser "
+                    "does not hand down",
+                    source=PLUGIN,
+                    cure="read it in the outer branch too, or resolve the If",
+                )
 
 
-def _stands_in(value: ir.Value, graph: ir.Graph) -> bool:
-    return value.graph is graph
+def _made_in(value: ir.Value, graph: ir.Graph) -> bool:
+    """Is it computed or stored in this graph? An output from outside has no maker at all."""
+    node = value.producer()
+    return (node is not None and node.graph is graph) or value.name in graph.initializers
 
 
 def _empty_input(node: ir.Node) -> int | None:

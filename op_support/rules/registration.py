@@ -108,13 +108,14 @@ def _other_opset(site: Site, entry: Operator, atc_code: str) -> Finding:
     if site.version in entry.documented_opsets:
         why += f" (a document of an older release also lists {site.version})"
     direction = "raise" if above else "lower"
+    by_itself = " (cannc optimize brings every model to 18)" if 18 in known else ""
     return site.finding(
         "OP002",
         Severity.REFUSED,
         why,
         source=PARSER_RUN,
         atc_code=atc_code,
-        cure=f"{direction} the model's opset to {nearest} (cannc optimize works at 18)",
+        cure=f"{direction} the model's opset to {nearest}{by_itself}",
     )
 
 
