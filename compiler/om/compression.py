@@ -13,6 +13,7 @@ NAMES_ATTR = "attr_name_enum"
 VALUES_ATTR = "attr_value_enum"
 USES_ATTR = "attrs_use_string_value"
 _BASE = 127
+_MAX_DIGITS = 4  # 127**4 names; a hostile key of millions of digits would take forever
 
 
 def decompress(model: Any, path: Path) -> None:
@@ -59,13 +60,12 @@ class _Dictionary:
 
     def _index(self, key: str) -> int:
         """Decode base-127 digits, least significant first, each stored plus one."""
-        index = 0
-        for place, digit in enumerate(key[1:].encode()):
-            index += (digit - 1) * _BASE**place
-            if not 0 <= index < len(self.names):
-                raise self._out_of_range(index, len(self.names))
-        if len(key) == 1:
-            raise self._out_of_range(-1, len(self.names))
+        digits = key[1:].encode()
+        index: int = sum(
+            (digit - 1) * _BASE**place for place, digit in enumerate(digits[:_MAX_DIGITS])
+        )
+        if not 1 <= len(digits) <= _MAX_DIGITS or not 0 <= index < len(self.names):
+            raise self._out_of_range(index, len(self.names))
         return index
 
     def _expand_value(self, attr: Any) -> None:

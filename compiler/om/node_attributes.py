@@ -74,8 +74,7 @@ def _encode_plain(attrs: Any, attribute: ir.Attr, weights: WeightWriter) -> bool
 
 
 def _encode_tensor(target: Any, tensor: ir.TensorProtocol, weights: WeightWriter) -> None:
-    strings = tensor.dtype == ir.DataType.STRING
-    large = not strings and tensor.nbytes >= INLINE_BELOW_BYTES
+    large = tensor.dtype != ir.DataType.STRING and tensor.nbytes >= INLINE_BELOW_BYTES
     encode_tensor(target, tensor, weights if large else None)
     target.desc.name = tensor.name or ""
 
@@ -104,9 +103,9 @@ def _decode(name: str, attr: Any, region: WeightRegion) -> ir.Attr:
     if kind in _FROM_KIND:
         return ir.Attr(name, _FROM_KIND[kind], get(attr))
     if kind == "t":
-        return ir.AttrTensor(name, region.loaded(attr.t, attr.t.desc.name))
+        return ir.AttrTensor(name, region.inline(attr.t, attr.t.desc.name))
     if kind == "list:t":
-        return ir.AttrTensors(name, [region.loaded(t, t.desc.name) for t in attr.list.t])
+        return ir.AttrTensors(name, [region.inline(t, t.desc.name) for t in attr.list.t])
     message = f"attribute '{name}' has kind '{kind}', which ONNX lacks"
     raise ValueError(message)
 

@@ -158,10 +158,13 @@ def _constant_faults(op: Any, file: OmFile) -> Iterator[str]:
         yield f"Const '{op.name}' lacks its value or its description"
         return
     desc = op.attr["value"].t.desc
+    if op.attr["value"].t.data:
+        return  # strings, which have no place
     offset, size, region = desc.data_offset, desc.weight_size, file.weight_region.size
     if offset < FIRST_OFFSET or offset % ALIGNMENT_BYTES or offset + size > region:
         yield f"Const '{op.name}' lies at {offset} to {offset + size} of {region} bytes"
-    if size != packed_bytes(FROM_GRAPH[desc.dtype], math.prod(desc.shape.dim)):
+    dtype = FROM_GRAPH.get(desc.dtype)
+    if dtype is None or size != packed_bytes(dtype, math.prod(desc.shape.dim)):
         yield f"Const '{op.name}' has {size} bytes for shape {list(desc.shape.dim)}"
 
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
+from cannc.compiler.core.tensors import DerivedTensor
 from cannc.compiler.om import own
 from cannc.compiler.om.attributes import put_list, typed
 from cannc.compiler.om.descriptors import fill, real_dtype
@@ -56,11 +58,8 @@ class WeightWriter:
         if source is not None and source in self._by_source:
             return self._by_source[source]
         sink = _Sink(self._stream, self.start + self._end)
-        if tensor.dtype == ir.DataType.STRING:
-            sink.write(string_bytes(tensor))
-        else:
-            # Files are copied in chunks, lazy tensors computed once, here.
-            tensor.tofile(sink)  # type: ignore[attr-defined]
+        # Files are copied in chunks, lazy tensors computed once, here.
+        tensor.tofile(sink)  # type: ignore[attr-defined]
         placed = (self._by_content.setdefault(sink.key, self._end), sink.length)
         if placed[0] == self._end:
             self._end = _aligned(self._end + sink.length)
@@ -98,14 +97,15 @@ class _Sink:
 
 
 def encode_tensor(target: Any, tensor: ir.TensorProtocol, weights: WeightWriter | None) -> None:
-    """Fill a TensorDef; the data goes to `weights`, or inline when that is None."""
+    """Fill a TensorDef; the data goes to `weights`, or inline when that is None.
+
+    Strings are always inline: nothing could map them.
+    """
     dims = tuple(tensor.shape.numpy())
-    if tensor.dtype == ir.DataType.STRING:
-        row = True
-    else:
-        row = tensor.dtype not in GRAPH_DTYPE and tensor.dtype.bitwidth < 8
-    if weights is None:
-        target.data = tensor_bytes(tensor)
+    strings = tensor.dtype == ir.DataType.STRING
+    row = strings or (tensor.dtype not in GRAPH_DTYPE and tensor.dtype.bitwidth < 8)
+    if weights is None or strings:
+        target.data = _string_bytes(tensor) if strings else tensor.tobytes()
         length = len(target.data)
     else:
         offset, length = weights.place(tensor)
@@ -117,12 +117,7 @@ def encode_tensor(target: Any, tensor: ir.TensorProtocol, weights: WeightWriter 
     own.put_notes(target.desc.attr, tensor.doc_string, tensor.metadata_props)
 
 
-def tensor_bytes(tensor: ir.TensorProtocol) -> bytes:
-    """Return a tensor's bytes as they are stored: little-endian, 4-bit types packed."""
-    return string_bytes(tensor) if tensor.dtype == ir.DataType.STRING else tensor.tobytes()
-
-
-def string_bytes(tensor: ir.TensorProtocol) -> bytes:
+def _string_bytes(tensor: ir.TensorProtocol) -> bytes:
     """Return the strings of a tensor as a serialized TensorProto (no numbers to lay out)."""
     proto = onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=tensor.shape.numpy())
     proto.string_data.extend(tensor.numpy().reshape(-1).tolist())
@@ -151,8 +146,8 @@ class WeightRegion:
         """
         desc = definition.desc
         dtype, dims, needed = self._layout(definition, name)
-        if definition.data or not needed or dtype == ir.DataType.STRING:
-            return self.loaded(definition, name)
+        if definition.data or not needed:
+            return self._in_memory(definition, dtype, dims, name)
         doc, metadata = own.notes(desc.attr)
         return ir.ExternalTensor(
             self.path.name,
@@ -166,31 +161,43 @@ class WeightRegion:
             base_dir=self.path.parent,
         )
 
-    def loaded(self, definition: Any, name: str) -> ir.TensorProtocol:
-        """Return the tensor of a TensorDef in memory; raises as `mapped` does."""
-        desc = definition.desc
-        dtype, dims, _ = self._layout(definition, name)
-        data = definition.data
-        if not data and desc.weight_size:
-            with self.path.open("rb") as stream:
-                stream.seek(self._locate(desc, name))
-                data = stream.read(desc.weight_size)
+    def inline(self, definition: Any, name: str) -> ir.TensorProtocol:
+        """Return the tensor of a TensorDef as one that a graph file carries inside.
+
+        Its numbers are read from the file each time they are asked for. Raises as `mapped` does.
+        """
+        tensor = self.mapped(definition, name)
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
+        derived = DerivedTensor(tensor, np.array, tensor.dtype)
+        derived.doc_string = tensor.doc_string
+        derived.metadata_props.update(tensor.metadata_props)
+        return derived
+
+    def _in_memory(
+        self, definition: Any, dtype: ir.DataType, dims: list[int], name: str
+    ) -> ir.TensorProtocol:
+        doc, metadata = own.notes(definition.desc.attr)
         if dtype == ir.DataType.STRING:
-            proto = onnx.TensorProto.FromString(data)
+            proto = onnx.TensorProto.FromString(definition.data)
             if len(proto.string_data) != math.prod(dims):
                 raise self._bad(name, f"shape {dims}, but {len(proto.string_data)} strings")
-        else:
-            proto = onnx.TensorProto(data_type=dtype.value, raw_data=data)
-        doc, metadata = own.notes(desc.attr)
-        named = onnx.TensorProto(name=name, doc_string=doc, data_type=dtype.value, dims=dims)
-        proto.ClearField("dims")
-        proto.MergeFrom(named)
+            return ir.StringTensor(
+                list(proto.string_data),
+                shape=ir.Shape(dims),
+                name=name,
+                doc_string=doc,
+                metadata_props=metadata,
+            )
+        proto = onnx.TensorProto(
+            name=name, doc_string=doc, data_type=dtype.value, dims=dims, raw_data=definition.data
+        )
         tensor = ir.from_proto(proto)
         tensor.metadata_props.update(metadata)
         return tensor
 
     def _layout(self, definition: Any, name: str) -> tuple[ir.DataType, list[int], int]:
-        """Return type, shape and byte length; for strings the length that is stored."""
+        """Return type, shape and byte length, which for strings is what is there."""
         desc = definition.desc
         dtype = real_dtype(desc)
         if not dtype:
@@ -200,7 +207,7 @@ class WeightRegion:
             raise self._bad(name, f"shape {dims} is negative")
         stored = len(definition.data) or desc.weight_size
         if dtype == ir.DataType.STRING:
-            return dtype, dims, stored
+            return dtype, dims, len(definition.data)
         needed = packed_bytes(dtype, math.prod(dims))
         if stored != needed:
             raise self._bad(name, f"shape {dims} needs {needed} bytes, {stored} are stored")

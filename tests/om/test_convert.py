@@ -10,13 +10,13 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
+from tests.support.models import mlp, parse
+from tests.support.om_files import branching, with_definition, written
+from tests.support.runner import session
 
 from cannc.compiler.core.errors import ModelError
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.om.writer import write_om
-from tests.support.models import mlp, parse
-from tests.support.om_files import branching, with_definition, written
-from tests.support.runner import session
 
 X = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 

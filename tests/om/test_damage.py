@@ -6,14 +6,14 @@ import tracemalloc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.om import fuzz
+from tests.support.models import mlp
+from tests.support.om_files import assembled, branching, written
 
 from cannc.compiler.core.errors import CanncError, ModelError
 from cannc.compiler.om.header import HEADER_BYTES
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
-from tests.om import fuzz
-from tests.support.models import mlp
-from tests.support.om_files import assembled, branching, written
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,9 @@ def test_every_prefix_of_each_partition_is_refused_or_read(valid, tmp_path):
     for cut in file.partitions:
         whole = file.read(cut)
         for length in range(1, len(whole), max(1, len(whole) // 150)):
-            parts = [(p.type, whole[:length] if p == cut else file.read(p)) for p in file.partitions]
+            parts = [
+                (p.type, whole[:length] if p == cut else file.read(p)) for p in file.partitions
+            ]
             fuzz.read_everything(assembled(tmp_path / "cut.om", parts, file.header))
 
 

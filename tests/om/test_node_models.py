@@ -7,7 +7,6 @@ from collections import Counter
 import onnx
 import onnx_ir as ir
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
-
 from tests.support.om_files import written
 
 

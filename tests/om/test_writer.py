@@ -12,6 +12,8 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
+from tests.support.models import mlp, parse
+from tests.support.om_files import branching, written
 
 from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.tensors import DerivedTensor
@@ -19,8 +21,6 @@ from cannc.compiler.om.header import HEADER_BYTES
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.om.writer import write_om
-from tests.support.models import mlp, parse
-from tests.support.om_files import branching, written
 
 
 def constants(file):

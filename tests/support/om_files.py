@@ -44,7 +44,10 @@ def branching() -> onnx.ModelProto:
     graph = h.make_graph(
         nodes,
         "g",
-        [h.make_tensor_value_info("x", T.FLOAT, ["N", 8]), h.make_tensor_value_info("c", T.BOOL, [])],
+        [
+            h.make_tensor_value_info("x", T.FLOAT, ["N", 8]),
+            h.make_tensor_value_info("c", T.BOOL, []),
+        ],
         [h.make_tensor_value_info("z", T.FLOAT, ["N", 4])],
         [
             numpy_helper.from_array(np.arange(32, dtype=np.float32).reshape(8, 4), "w"),
@@ -73,9 +76,7 @@ def written(model: onnx.ModelProto, path: Path, **attributes: str | int | bytes)
     return OmFile.open(path)
 
 
-def assembled(
-    path: Path, parts: Sequence[tuple[int, bytes]], header: Header | None = None
-) -> Path:
+def assembled(path: Path, parts: Sequence[tuple[int, bytes]], header: Header | None = None) -> Path:
     """Write a file from any partitions; lengths are filled in."""
     table = pack_table([(kind, len(data)) for kind, data in parts])
     body = table + b"".join(data for _, data in parts)
