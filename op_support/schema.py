@@ -87,6 +87,17 @@ class Operator(_Row):
         """Is there an open registration for this opset?"""
         return self.status == "open" and (self.any_opset or opset in self.opsets)
 
+    @property
+    def opset_text(self) -> str:
+        """The opsets as ranges, e.g. ``8, 10-18``."""
+        parts: list[list[int]] = []
+        for opset in self.opsets:
+            if parts and opset == parts[-1][-1] + 1:
+                parts[-1].append(opset)
+            else:
+                parts.append([opset])
+        return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
 
 class Port(_Row):
     """One input or output of a fused operator."""

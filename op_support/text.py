@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cannc.op_support.report import Finding, SupportReport
+from cannc.op_support.table import operators
 
 _SHOWN = 3
 
@@ -28,6 +29,31 @@ def rows(report: SupportReport) -> list[Row]:
         key = (finding.severity, finding.code, finding.op_type, finding.why, finding.cure)
         groups.setdefault(key, []).append(finding)
     return [_row(group) for group in groups.values()]
+
+
+class Known(NamedTuple):
+    """One operator of the tables: what is known, and how sure."""
+
+    operator: str
+    sure: str
+    opsets: str
+    device_operators: str
+
+
+_SURE = {"open": "open source", "documented": "documented only", "unregistered": "unregistered"}
+
+
+def known_operators() -> list[Known]:
+    """Return all operators of the tables, in name order."""
+    return [
+        Known(
+            key,
+            _SURE[row.status],
+            "any" if row.any_opset else row.opset_text,
+            ", ".join(dict.fromkeys(ge for e in row.expansions for ge in e.ge)),
+        )
+        for key, row in operators().items()
+    ]
 
 
 def summary(report: SupportReport) -> str:

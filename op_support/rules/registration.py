@@ -104,7 +104,7 @@ def _other_opset(site: Site, entry: Operator, atc_code: str) -> Finding:
     known = entry.opsets
     above = [opset for opset in known if opset > site.version]
     nearest = min(above) if above else max(known)
-    why = f"no plugin for {_full_name(site)}; opsets {_ranges(known)} are registered"
+    why = f"no plugin for {_full_name(site)}; opsets {entry.opset_text} are registered"
     if site.version in entry.documented_opsets:
         why += f" (a document of an older release also lists {site.version})"
     direction = "raise" if above else "lower"
@@ -122,14 +122,3 @@ def _other_opset(site: Site, entry: Operator, atc_code: str) -> Finding:
 def _full_name(site: Site) -> str:
     domain, _, op_type = site.key.partition("::")
     return f"{domain}::{site.opset}::{op_type}"
-
-
-def _ranges(opsets: tuple[int, ...]) -> str:
-    """Write sorted numbers as ranges: ``8, 10-18``."""
-    parts: list[list[int]] = []
-    for opset in opsets:
-        if parts and opset == parts[-1][-1] + 1:
-            parts[-1].append(opset)
-        else:
-            parts.append([opset])
-    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

@@ -18,7 +18,7 @@ from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import load
 from cannc.op_support.checker import check
 from cannc.op_support.report import KINDS, Severity
-from cannc.op_support.text import rows, summary
+from cannc.op_support.text import known_operators, rows, summary
 
 OLD = Target("Ascend910B4", "8.0.0")
 
@@ -353,3 +353,14 @@ def test_table_rows_take_equal_findings_together() -> None:
     assert row.severity == "refused"
     assert summary(report) == "5 nodes, opset 18, Ascend910B4: 5 refused"
     assert summary(check(load(mlp()), B4)).endswith("supported")
+
+
+def test_listing_says_how_sure_each_operator_is() -> None:
+    known = {row.operator: row for row in known_operators()}
+    assert len(known) == 359
+    assert known["ai.onnx::ScatterND"].sure == "open source"
+    assert known["ai.onnx::MaxUnpool"].opsets == "9, 11-18"
+    assert known["ai.onnx::Constant"].opsets == "any"
+    assert known["ai.onnx::Loop"].sure == "unregistered"
+    assert known["ai.onnx::Softmax"].device_operators == "SoftmaxV2"
+    assert known["npu::NPUScaledMaskedSoftmax"].sure == "documented only"
