@@ -61,9 +61,9 @@ class _Dictionary:
     def _index(self, key: str) -> int:
         """Decode base-127 digits, least significant first, each stored plus one."""
         digits = key[1:].encode()
-        index: int = sum(
-            (digit - 1) * _BASE**place for place, digit in enumerate(digits[:_MAX_DIGITS])
-        )
+        index = 0
+        for digit in reversed(digits[:_MAX_DIGITS]):
+            index = index * _BASE + digit - 1
         if not 1 <= len(digits) <= _MAX_DIGITS or not 0 <= index < len(self.names):
             raise self._out_of_range(index, len(self.names))
         return index

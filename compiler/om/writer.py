@@ -14,6 +14,7 @@ import onnx_ir as ir
 from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.files import atomic_write, check_writable
 from cannc.compiler.core.graphs import all_graphs
+from cannc.compiler.core.tensors import source_of
 from cannc.compiler.om import own
 from cannc.compiler.om.attributes import Scalar, put, put_list
 from cannc.compiler.om.descriptors import UNKNOWN_RANK
@@ -52,7 +53,7 @@ def write_om(
         ModelError: ``OM020`` to ``OM029``: the model holds what the container cannot express.
         UsageError: the path cannot be written, or an attribute name is taken.
     """
-    for source in {tensor.path for tensor in _external(model)}:
+    for source in {tensor.path for tensor in _mapped(model)}:
         check_writable(out, Path(source))
     with atomic_write(out) as stream:
         _write(stream, model, name, attributes)
@@ -151,8 +152,17 @@ def _tensor_info(value: ir.Value, desc: Any) -> TensorInfo:
     )
 
 
-def _external(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+def _mapped(model: ir.Model) -> Iterator[ir.ExternalTensor]:
+    """Yield the tensors in files that the model's weights are, or are computed from."""
     for _, graph in all_graphs(model.graph):
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value
+        tensors = [value.const_value for value in graph.initializers.values()]
+        tensors += [
+            attribute.as_tensor()
+            for node in graph
+            for attribute in node.attributes.values()
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref()
+        ]
+        for tensor in tensors:
+            source = None if tensor is None else source_of(tensor)
+            if isinstance(source, ir.ExternalTensor):
+                yield source

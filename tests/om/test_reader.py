@@ -238,6 +238,7 @@ def test_compressed_attributes_are_undone(tmp_path):
         lambda d: d.attr["attr_value_enum"].list.s.pop(),
         lambda d: d.graph[0].op[0].attr["\0\x7f\x7f"].SetInParent(),
         lambda d: d.graph[0].op[0].attr["\0"].SetInParent(),
+        lambda d: d.graph[0].op[0].attr["\0" + "\1" * 10**6].SetInParent(),
     ],
 )
 def test_a_broken_dictionary_is_refused(tmp_path, edit):

@@ -16,7 +16,7 @@ from tests.support.models import mlp, parse
 from tests.support.om_files import branching, written
 
 from cannc.compiler.core.errors import ModelError, UsageError
-from cannc.compiler.core.tensors import DerivedTensor
+from cannc.compiler.core.tensors import DerivedTensor, cast_to
 from cannc.compiler.om.header import HEADER_BYTES
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
@@ -196,6 +196,14 @@ def test_a_file_cannot_be_rewritten_from_its_own_weights(tmp_path):
     file = written(mlp(), tmp_path / "m.om")
     with pytest.raises(UsageError, match="same file"):
         write_om(file.to_model(), file.path, name="m", attributes={})
+
+
+def test_nor_from_weights_that_are_computed_from_it(tmp_path):
+    model = written(mlp(), tmp_path / "m.om").to_model()
+    weight = model.graph.initializers["w1"]
+    weight.const_value = cast_to(weight.const_value, ir.DataType.FLOAT16)
+    with pytest.raises(UsageError, match="same file"):
+        write_om(model, tmp_path / "m.om", name="m", attributes={})
 
 
 def test_lazy_weights_are_computed_once(tmp_path):
