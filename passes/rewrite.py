@@ -124,16 +124,19 @@ class Rewriter:
         for node in new:
             set_origin(node, union)
         graph.insert_before(place, new)
+        permuted = perms or {}
         for value, stand_in in values.items():
-            perm = (perms or {}).get(value)
-            if perm is not None:
-                key = self._key(stand_in.graph or graph, stand_in)
-                self.provenance.aliases[self._key(graph, value)] = Alias(key, perm)
-            elif stand_in in fresh:
+            if value in permuted:
+                continue
+            if stand_in in fresh:
                 self._take_over(value, stand_in)
                 self.unordered |= value.producer() is not place
             else:
                 self._redirect(place, value, stand_in)
+        # Only now do the new values have the names that aliases refer to.
+        for value, perm in permuted.items():
+            key = self._key(values[value].graph or graph, values[value])
+            self.provenance.aliases[self._key(graph, value)] = Alias(key, perm)
         if new:
             new[-1].name = place.name
         self._remove(removed, kept={inner for node in new for _, inner in subgraphs(node)})

@@ -15,7 +15,7 @@ from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.files import atomic_write, write_text
 from cannc.compiler.core.graphs import name_nodes, name_outputs
 from cannc.compiler.core.onnx_io import decode_proto, read_model, write_model
-from cannc.compiler.core.provenance import MODEL_KEY, Fate, Provenance
+from cannc.compiler.core.provenance import MODEL_KEY, Fate, Provenance, drop_exporter_notes
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.soundness import check_sound
 from cannc.compiler.core.target import Target
@@ -80,9 +80,11 @@ class CompileUnit:
         name_outputs(model)
         soc = model.metadata_props.get(SOC_KEY)
         log = json.loads(model.metadata_props.get(LOG_KEY, "[]"))
+        provenance = Provenance.of(model)
+        drop_exporter_notes(model)
         return cls(
             model=model,
-            provenance=Provenance.of(model),
+            provenance=provenance,
             target=Target.parse(*json.loads(soc)) if soc else None,
             log=[Stage.from_row(row) for row in log],
             examples=_read_examples(source),
@@ -136,7 +138,7 @@ ModelLike: TypeAlias = "str | Path | onnx.ModelProto | ir.Model | CompileUnit"
 def load(model: ModelLike) -> CompileUnit:
     """Return a unit for a path, a ``ModelProto``, an ``onnx_ir.Model`` or a unit.
 
-    The argument is never changed: in-memory models are copied (their weights are shared).
+    The argument is never changed: in-memory models are copied (an IR model shares its weights).
 
     Raises:
         ModelError: the file is not a sound ONNX model.
@@ -148,7 +150,10 @@ def load(model: ModelLike) -> CompileUnit:
         return CompileUnit.of(model.clone())
     if isinstance(model, onnx.ModelProto):
         check_sound(model, "ModelProto in memory")
-        return CompileUnit.of(ir.from_proto(model))
+        # A copy: tensors of the IR write their names through to the proto that they wrap.
+        private = onnx.ModelProto()
+        private.CopyFrom(model)
+        return CompileUnit.of(ir.from_proto(private))
     if isinstance(model, (str, Path)):
         path = Path(model)
         return CompileUnit.of(read_model(path), path)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from cannc.compiler.core.graphs import Names
 from cannc.compiler.core.runner import Array
 from cannc.passes.base import Numerics, Pass, PassContext
 from cannc.passes.cleanup.constant_region import Region
@@ -74,47 +75,15 @@ def _evaluate(
     ctx: PassContext, nodes: Sequence[ir.Node], wanted: Sequence[ir.Node]
 ) -> dict[ir.Value, Array]:
     """Run `nodes` in one model of their own and return all outputs of `wanted`."""
-    stand_ins: dict[ir.Value, ir.Value] = {}
-    leaves: list[ir.Value] = []
-    copies: list[ir.Node] = []
-
-    def stand_in(value: ir.Value | None) -> ir.Value | None:
-        if value is None:
-            return None
-        if value not in stand_ins:
-            tensor = constant_of(value)
-            assert tensor is not None  # what is no output of `nodes` is a leaf of the region
-            leaf = ir.Value(name=f"c{len(leaves)}", const_value=tensor)
-            leaf.shape, leaf.type = tensor.shape, ir.TensorType(tensor.dtype)  # type: ignore[assignment]
-            leaves.append(leaf)
-            stand_ins[value] = leaf
-        return stand_ins[value]
-
+    copies = _Copies()
     for node in nodes:
-        inputs = [stand_in(value) for value in node.inputs]
-        outputs = [
-            ir.Value(name=f"v{len(copies)}_{index}", type=value.type, shape=value.shape)
-            for index, value in enumerate(node.outputs)
-        ]
-        stand_ins.update(zip(node.outputs, outputs, strict=True))
-        attributes = list(node.attributes.values())
-        copies.append(
-            ir.Node(
-                node.domain,
-                node.op_type,
-                inputs,
-                attributes,
-                overload=node.overload,
-                outputs=outputs,
-                name=f"n{len(copies)}",
-            )
-        )
-    results = {value: stand_ins[value] for node in wanted for value in node.outputs}
+        copies.add(node)
+    results = {value: copies.of[value] for node in wanted for value in node.outputs}
     graph = ir.Graph(
         [],
         list(results.values()),
-        nodes=copies,
-        initializers=leaves,
+        nodes=copies.nodes,
+        initializers=copies.leaves,
         opset_imports=dict(ctx.model.opset_imports),
         name="constants",
     )
@@ -122,6 +91,54 @@ def _evaluate(
     model = ir.Model(graph, ir_version=ctx.model.ir_version, functions=functions)
     arrays = ctx.runner.run(model, {}, [value.name or "" for value in results.values()])
     return {value: arrays[copy.name or ""] for value, copy in results.items()}
+
+
+class _Copies:
+    """Copies of nodes that read constants only, for a graph of their own."""
+
+    def __init__(self) -> None:
+        self.of: dict[ir.Value, ir.Value] = {}
+        self.leaves: list[ir.Value] = []
+        self.nodes: list[ir.Node] = []
+        self._names = Names()
+
+    def add(self, node: ir.Node) -> None:
+        """Copy a node whose inputs are constants or outputs of nodes added before."""
+        inputs = [self._stand_in(value) if value is not None else None for value in node.inputs]
+        outputs = [
+            ir.Value(name=self._names.fresh(value.name or ""), type=value.type, shape=value.shape)
+            for value in node.outputs
+        ]
+        self.of.update(zip(node.outputs, outputs, strict=True))
+        copy = ir.Node(
+            node.domain,
+            node.op_type,
+            inputs,
+            list(node.attributes.values()),
+            overload=node.overload,
+            outputs=outputs,
+            name=node.name,
+        )
+        self.nodes.append(copy)
+
+    def _stand_in(self, value: ir.Value) -> ir.Value:
+        if value not in self.of:
+            tensor = constant_of(value)
+            assert tensor is not None  # what no added node computes is a constant
+            name = self._names.fresh(value.name or "")
+            if name != value.name:
+                # A value names its tensor after itself, and this tensor is the model's.
+                shared = tensor
+                tensor = ir.LazyTensor(lambda: shared, dtype=shared.dtype, shape=shared.shape)  # type: ignore[arg-type]
+            leaf = ir.Value(
+                name=name,
+                type=ir.TensorType(tensor.dtype),
+                shape=tensor.shape,  # type: ignore[arg-type]
+                const_value=tensor,
+            )
+            self.leaves.append(leaf)
+            self.of[value] = leaf
+        return self.of[value]
 
 
 def _find_failing(ctx: PassContext, nodes: Sequence[ir.Node]) -> set[ir.Node]:
