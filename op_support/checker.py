@@ -104,15 +104,31 @@ def _sites(model: ir.Model, world: World) -> Iterator[Site]:
     imports = _by_domain(model.opset_imports)
     for scoped in walk(model.graph):
         yield Site.of(scoped.node, scoped.scope, imports, world)
-    for (domain, name, _), function in model.functions.items():
-        if _registered(domain, name, imports):
-            continue
+    for function in _called(model, imports):
         inner = {**imports, **_by_domain(function.opset_imports)}
-        for scoped in walk(function.graph, f"{domain}::{name}/"):
+        for scoped in walk(function.graph, f"{function.domain}::{function.name}/"):
             yield Site.of(scoped.node, scoped.scope, inner, world, in_function=True)
 
 
-def _registered(domain: str, name: str, imports: dict[str, int]) -> bool:
+def _called(model: ir.Model, imports: Mapping[str, int]) -> list[ir.Function]:
+    """Return the local functions that calls reach and no plugin takes over, in file order."""
+    bodies = {
+        key: function
+        for key, function in model.functions.items()
+        if not _registered(key[0], key[1], imports)
+    }
+    reached: set[ir.OperatorIdentifier] = set()
+    pending = [model.graph] if bodies else []
+    while pending:
+        for scoped in walk(pending.pop()):
+            key = scoped.node.op_identifier()
+            if key in bodies and key not in reached:
+                reached.add(key)
+                pending.append(bodies[key].graph)
+    return [function for key, function in bodies.items() if key in reached]
+
+
+def _registered(domain: str, name: str, imports: Mapping[str, int]) -> bool:
     entry = operators().get(f"{domain or 'ai.onnx'}::{name}")
     return entry is not None and entry.registered_at(imports.get(domain or "ai.onnx", 0))
 

@@ -59,7 +59,7 @@ KINDS: dict[str, Kind] = {
     "OP040": Kind("input that should be constant", "shape"),
     "OP041": Kind("output shape that depends on data", "shape"),
     "OP050": Kind("dtype that no kernel takes", "kernel"),
-    "OP051": Kind("dtype that only the AI CPU takes", "kernel"),
+    "OP051": Kind("work that only the AI CPU does", "kernel"),
     "OP052": Kind("fused operator without a known kernel", "kernel"),
     "OP053": Kind("float32 on a matrix unit without float32", "kernel"),
     "OP060": Kind("several operator domains", "parser"),

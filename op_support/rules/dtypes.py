@@ -37,7 +37,15 @@ def check(site: Site, entry: Operator) -> Iterator[Finding]:
     ge = _direct(site.version, entry.expansions)
     if family is None or ge is None:
         return
-    for index, accepted in enumerate(_accepted(ge, family)[: site.connected()]):
+    inputs = _accepted(ge, family)
+    if not inputs and _accepted(ge, "aicpu"):
+        yield site.finding(
+            "OP051",
+            Severity.SLOW,
+            f"only an AI CPU kernel of {ge} is known for {family}",
+            source=_SOURCE,
+        )
+    for index, accepted in enumerate(inputs[: site.connected()]):
         dtype = site.dtype(index)
         if dtype is not None and accepted is not None and dtype_name(dtype) not in accepted:
             yield _unmet(site, ge, index, dtype_name(dtype), accepted)

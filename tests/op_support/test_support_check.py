@@ -132,6 +132,12 @@ def test_function_bodies_are_checked_unless_a_plugin_takes_their_place() -> None
     assert [f.code for f in report.risks] == ["OP062"]
 
 
+def test_functions_that_nothing_calls_are_not_judged() -> None:
+    model = parse(FUNCTIONS)
+    model.graph.node[1].CopyFrom(h.make_node("Relu", ["n"], ["y"]))
+    assert check(load(model), B4).refused == []
+
+
 def test_module_path_of_the_original_node_is_reported() -> None:
     model = node_model("Swish")
     scopes = str(["", "encoder", "encoder.act", "swish"])
@@ -247,6 +253,11 @@ def test_dtypes_without_a_kernel() -> None:
     assert all(f.severity in (Severity.SLOW, Severity.RISK) for f in on_aicpu.findings)
     mixed = check_node("NPURmsNorm", [(T.DOUBLE, (2, 8)), (T.DOUBLE, (8,))], domain="npu")
     assert codes(mixed.risks) == {"OP050"}
+
+
+def test_operators_with_an_ai_cpu_kernel_only_are_slow() -> None:
+    (finding,) = check_node("ReverseSequence", [(T.FLOAT, (4, 4)), (T.INT64, (4,))]).findings
+    assert (finding.code, finding.severity) == ("OP051", Severity.SLOW)
 
 
 def test_dtypes_are_followed_through_nodes_without_declared_types() -> None:
