@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -179,6 +178,11 @@ class Retyper:
 
 
 def _set_dtype(value: ir.Value) -> None:
-    # Type objects may be shared between values, so the change is made to a copy.
-    value.type = copy.deepcopy(value.type)
-    value.dtype = HALF
+    # Type objects may be shared between values, so a new one is made.
+    value.type = _halved(value.type)
+
+
+def _halved(kind: ir.TypeProtocol | None) -> ir.TypeProtocol:
+    if isinstance(kind, (ir.SequenceType, ir.OptionalType)):
+        return type(kind)(_halved(kind.elem_type))
+    return ir.TensorType(HALF)

@@ -71,6 +71,7 @@ class SlotTable:
     def __init__(self, model: ir.Model) -> None:
         self._functions = model.functions
         self._opsets = model.graph.opset_imports
+        self._known: dict[tuple[str, int, int], Slots] = {}
         self._inferred: dict[tuple[object, ...], Slots | None] = {}
 
     def of(self, node: ir.Node) -> Slots | None:
@@ -81,20 +82,10 @@ class SlotTable:
         unknown = any(v is not None and v.dtype is None for v in node.inputs)
         if schema is None or unknown or node.op_type in _FLOAT_NODES:
             return None
-        result = {schema.outputs[0].type_str} if schema.outputs else set()
-        pinned = {
-            formal.type_str
-            for formal in schema.inputs
-            if (node.op_type, formal.name) in _FLOAT_SLOTS
-        } - result
-
-        def allowed(formals: Sequence[_Formal], count: int) -> tuple[bool, ...]:
-            chosen = [_formal(formals, index) for index in range(count)]
-            return tuple(f.type_str not in pinned and _can_be_half(f) for f in chosen)
-
-        return Slots(
-            allowed(schema.inputs, len(node.inputs)), allowed(schema.outputs, len(node.outputs))
-        )
+        key = (node.op_type, len(node.inputs), len(node.outputs))
+        if key not in self._known:
+            self._known[key] = _slots(schema, *key)
+        return self._known[key]
 
     def schema(self, node: ir.Node) -> onnx.defs.OpSchema | None:
         """Return the ONNX schema at the model's opset; None outside the default domain."""
@@ -117,6 +108,17 @@ class SlotTable:
                 slots = Slots(tuple(True for _ in types), tuple(t == HALF for t in found))
             self._inferred[key] = slots
         return self._inferred[key]
+
+
+def _slots(schema: onnx.defs.OpSchema, op_type: str, inputs: int, outputs: int) -> Slots:
+    result = {schema.outputs[0].type_str} if schema.outputs else set()
+    pinned = {f.type_str for f in schema.inputs if (op_type, f.name) in _FLOAT_SLOTS} - result
+
+    def allowed(formals: Sequence[_Formal], count: int) -> tuple[bool, ...]:
+        chosen = [_formal(formals, index) for index in range(count)]
+        return tuple(f.type_str not in pinned and _can_be_half(f) for f in chosen)
+
+    return Slots(allowed(schema.inputs, inputs), allowed(schema.outputs, outputs))
 
 
 def function_types(
