@@ -35,6 +35,7 @@ PASSES: dict[str, str] = {
     "fuse-hardswish": "cannc.passes.fusion.hardswish:FuseHardSwish",
     "fuse-mish": "cannc.passes.fusion.mish:FuseMish",
     "fuse-add-rms-norm": "cannc.passes.fusion.add_rms_norm:FuseAddRmsNorm",
+    "fuse-rotary": "cannc.passes.fusion.rotary:FuseRotary",
     # legalize
     "expand-reduce-norms": "cannc.passes.legalize.reduce_norms:ExpandReduceNorms",
     "expand-shape-range": "cannc.passes.legalize.shape_range:ExpandShapeRange",
@@ -71,7 +72,7 @@ _ADJACENT = (
     "fuse-layer-norm",
     "fuse-rms-norm",
 )
-_ACROSS_LAYERS = ("fuse-mish", "fuse-add-rms-norm")
+_ACROSS_LAYERS = ("fuse-mish", "fuse-add-rms-norm", "fuse-rotary")
 
 FUSION: dict[Level, tuple[str, ...]] = {
     "O0": (),
