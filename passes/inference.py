@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from cannc.compiler.core.graphs import walk
 from cannc.compiler.core.shapes import infer_shapes
+
+
+def ensure_types(model: ir.Model) -> None:
+    """Infer types and shapes unless all values have a dtype already."""
+    nodes = walk(model.graph)
+    if any(value.dtype is None for scoped in nodes for value in scoped.node.outputs):
+        refresh_types(model)
 
 
 def refresh_types(model: ir.Model) -> None:

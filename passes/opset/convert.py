@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from cannc.passes.base import Numerics, Pass, PassContext
 from cannc.passes.fusion.npu_ops import NPU_DOMAIN, npu_function
-from cannc.passes.inference import refresh_types
+from cannc.passes.inference import ensure_types, refresh_types
 from cannc.passes.opset.bodies import expand_by_definition, has_body, schema_of
 from cannc.passes.opset.down import down_adapter
 from cannc.passes.opset.edit import TARGET_OPSET, Adapter, Edit
@@ -39,7 +39,7 @@ class OpsetTo18(Pass):
         if opset is None:
             return
         if opset != TARGET_OPSET or _has_expansions(ctx.model):
-            refresh_types(ctx.model)
+            ensure_types(ctx.model)
         while _expand(ctx, opset):
             refresh_types(ctx.model)
         if opset != TARGET_OPSET:

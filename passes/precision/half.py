@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 
 import onnx_ir as ir
 
-from cannc.compiler.core.graphs import walk
 from cannc.passes.base import Numerics, Pass, PassContext
-from cannc.passes.inference import refresh_types
+from cannc.passes.inference import ensure_types
 from cannc.passes.precision.plan import Plan
 from cannc.passes.precision.prescale import prescale
 from cannc.passes.precision.retype import Retyper
@@ -62,9 +61,7 @@ class Float16(Pass):
 
 def _typed(model: ir.Model) -> SlotTable:
     """Make sure that values have dtypes, as far as they can be known."""
-    nodes = walk(model.graph)
-    if any(value.dtype is None for scoped in nodes for value in scoped.node.outputs):
-        refresh_types(model)
+    ensure_types(model)
     table = SlotTable(model)
     fill_types(model, table)
     return table
