@@ -120,7 +120,8 @@ def encode_tensor(target: Any, tensor: ir.TensorProtocol, weights: WeightWriter 
 def _string_bytes(tensor: ir.TensorProtocol) -> bytes:
     """Return the strings of a tensor as a serialized TensorProto (no numbers to lay out)."""
     proto = onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=tensor.shape.numpy())
-    proto.string_data.extend(tensor.numpy().reshape(-1).tolist())
+    items = np.asarray(tensor.numpy()).reshape(-1).tolist()
+    proto.string_data.extend(i.encode() if isinstance(i, str) else i for i in items)
     return proto.SerializeToString(deterministic=True)
 
 

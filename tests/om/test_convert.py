@@ -297,3 +297,14 @@ def test_onnx_checker_accepts_what_comes_back(tmp_path):
         for value in graph.initializers.values():
             value.const_value = ir.Tensor(np.array(value.const_value.numpy()))
     onnx.checker.check_model(ir.to_proto(back))
+
+
+@pytest.mark.parametrize("items", [[b"a", b"b"], ["a", "b"]])
+def test_strings_held_as_text_or_bytes(tmp_path, items):
+    tensor = ir.StringTensor(np.array(items, dtype=object), shape=ir.Shape([2]), name="w")
+    value = ir.Value(name="w", type=ir.TensorType(tensor.dtype), const_value=tensor)
+    node = ir.Node("", "Identity", [value], outputs=[ir.Value(name="y")])
+    graph = ir.Graph([], node.outputs, nodes=[node], initializers=[value], opset_imports={"": 18})
+    write_om(ir.Model(graph, ir_version=10), tmp_path / "m.om", name="m", attributes={})
+    back = OmFile.open(tmp_path / "m.om").to_model().graph.initializers["w"].const_value
+    assert back.numpy().tolist() == [b"a", b"b"]
