@@ -26,7 +26,7 @@ def infer_shapes(model: ir.Model) -> bool:
     Returns:
         Whether any shape is known better than before.
     """
-    declared = _forget(model.graph)
+    declared = _forget(model)
     try:
         inferred = onnx.shape_inference.infer_shapes(_skeleton(model), data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
@@ -36,8 +36,6 @@ def infer_shapes(model: ir.Model) -> bool:
     for value, shape in declared.items():
         if value.is_graph_output() and value.graph is model.graph:
             _reconcile(value, shape)
-        elif value.shape is None and _is_undefined(value, model):
-            value.shape = shape
     return any(_known(value.shape) > _known(shape) for value, shape in declared.items())
 
 
@@ -53,10 +51,12 @@ def rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
 
 
-def _forget(graph: ir.Graph) -> dict[ir.Value, ir.Shape | None]:
-    """Drop the shapes of all computed values; return what they were."""
+def _forget(model: ir.Model) -> dict[ir.Value, ir.Shape | None]:
+    """Drop the shapes that can be inferred; return what they were."""
     declared: dict[ir.Value, ir.Shape | None] = {}
-    for scoped in walk(graph):
+    for scoped in walk(model.graph):
+        if _is_undefined(scoped.node, model):
+            continue
         for value in scoped.node.outputs:
             declared[value] = value.shape
             value.shape = None
@@ -82,6 +82,9 @@ def _skeleton(model: ir.Model) -> onnx.ModelProto:
             _add_constant(graph, node.outputs[0], tensor)
         else:
             ir.serde.serialize_node_into(graph.node.add(), node)
+            for value in node.outputs:
+                if value.shape is not None:
+                    _declare(graph.value_info.add(), value.name, value)
     for value in model.graph.outputs:
         _declare(graph.output.add(), value.name, value)
     return proto
@@ -151,10 +154,9 @@ def _contradicts(declared: ir.Shape, inferred: ir.Shape) -> bool:
     )
 
 
-def _is_undefined(value: ir.Value, model: ir.Model) -> bool:
-    """Is the value computed by an operator that neither ONNX nor the model defines?"""
-    node = value.producer()
-    if node is None or node.op_identifier() in model.functions:
+def _is_undefined(node: ir.Node, model: ir.Model) -> bool:
+    """Is it an operator that neither ONNX nor the model defines?"""
+    if node.domain in ("", "ai.onnx") or node.op_identifier() in model.functions:
         return False
     return not onnx.defs.has(node.op_type, node.domain)
 

@@ -6,6 +6,7 @@ all weights goes through `read` or `released`, which give mapped pages back.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,17 +17,17 @@ import onnx_ir as ir
 
 @contextmanager
 def released(tensor: ir.TensorProtocol) -> Iterator[npt.NDArray[np.generic]]:
-    """Give the tensor's array inside the block; unmap it again afterwards.
+    """Give the tensor's array inside the block; give its mapped pages back afterwards.
 
-    The array must not be used after the block when the tensor is external.
+    The array of an external tensor must not be used after the block.
     """
     origin = source_of(tensor)
     was_mapped = isinstance(origin, ir.ExternalTensor) and origin.raw is not None
     try:
         yield tensor.numpy()
     finally:
-        if isinstance(origin, ir.ExternalTensor) and not was_mapped:
-            _release(origin)
+        if isinstance(origin, ir.ExternalTensor):
+            _release(origin, unmap=not was_mapped)
 
 
 def read(tensor: ir.TensorProtocol) -> npt.NDArray[np.generic]:
@@ -92,9 +93,15 @@ def source_of(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return tensor
 
 
-def _release(tensor: ir.ExternalTensor) -> None:
-    try:
-        tensor.release()
-    except BufferError:
-        # Somebody outside still holds a view; the map goes away with that view.
-        return
+def _release(tensor: ir.ExternalTensor, *, unmap: bool) -> None:
+    """Give pages back; they are read again if somebody still looks at a view of them."""
+    pages = tensor.raw
+    if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
+    if unmap:
+        # A view may outlive the block (the name after `as` does), and a map with views cannot be
+        # closed. The tensor lets go of it; it is closed with its last view.
+        try:
+            tensor.release()
+        except BufferError:
+            tensor.raw = None
