@@ -108,7 +108,7 @@ def quantized(dtype: str, weight, scale, offset, group: int = 0) -> ir.Model:
 
 
 @pytest.mark.parametrize("dtype", ["float", "float16"])
-@pytest.mark.parametrize("offset", [0.0, -3.0])
+@pytest.mark.parametrize("offset", [0.0, -3.0, 0.5, 200.0])
 @pytest.mark.parametrize(
     ("group", "scales"), [(0, (16,)), (0, (1, 16)), (0, (1,)), (32, (3, 16)), (64, (2, 16))]
 )
