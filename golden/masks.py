@@ -48,6 +48,8 @@ def narrowed(array: Array, dtype: np.dtype[np.generic]) -> Array:
         result: Array = array.astype(dtype)
     if array.dtype.kind != "f" or dtype not in (np.float16, ml_dtypes.bfloat16):
         return result
+    if np.isfinite(result).all():
+        return result
     wide = array.astype(np.float64)
     lost = np.isfinite(wide) & (wide <= -_FLOAT16_FROM) & (result.astype(np.float64) == -np.inf)
     lowest = ml_dtypes.finfo(dtype).min  # type: ignore[no-untyped-call]

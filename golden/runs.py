@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -78,7 +78,7 @@ class Isolated:
     ) -> None:
         """Args: as `Accumulated`, and golden's values of one sample."""
         self._sources = _sources(model, pairs, expected)
-        self._exploded: Exploded = explode(model, self._fed(expected))
+        self._exploded: Exploded = explode(model, {n: a for n, a, _ in self._stored(expected)})
         cuts = self._exploded.inputs
         self.ledger = Ledger(pairs, grades(model, cuts), bounds)
         self._run = TappedRun(self._exploded.model, self.ledger.values, half="round")
@@ -86,16 +86,17 @@ class Isolated:
     def add(self, feeds: Mapping[str, Array], expected: Expected) -> None:
         """Run one sample."""
         cuts = self._exploded.inputs
-        fed = {cuts[n].name or "": array for n, array in self._fed(expected).items() if n in cuts}
+        fed = {
+            cuts[name].name or "": narrowed(array, dtype.numpy())
+            for name, array, dtype in self._stored(expected)
+            if name in cuts
+        }
         self.ledger.add(self._run({**feeds, **fed}, allow_nan=True), expected)
 
-    def _fed(self, expected: Expected) -> dict[str, Array]:
-        """Return candidate value -> golden's numbers in its layout and dtype."""
-        fed: dict[str, Array] = {}
+    def _stored(self, expected: Expected) -> Iterator[tuple[str, Array, ir.DataType]]:
+        """Yield candidate value, golden's numbers in its layout, and its dtype."""
         for pair, dtype in self._sources:
-            array = pair.candidate.stored(expected[pair.row.name])
-            fed[pair.candidate.name] = narrowed(array, dtype.numpy())
-        return fed
+            yield pair.candidate.name, pair.candidate.stored(expected[pair.row.name]), dtype
 
 
 def _sources(
