@@ -31,6 +31,8 @@ class FusionPass(Pass):
         roots: Types of the nodes where its patterns end.
         domain: Domain of these nodes.
         min_opset: Opset at which what it makes begins; below it does nothing.
+        anchors: Rare operators that every form contains; empty when every root has to be tried.
+        reach: How many steps a root lies behind an anchor at most.
         emits: Fused ``npu`` operators that it may make.
         backwards: Look at the last nodes first, so that the longest form wins.
     """
@@ -38,6 +40,8 @@ class FusionPass(Pass):
     roots: ClassVar[frozenset[str]]
     domain: ClassVar[str] = ""
     min_opset: ClassVar[int] = 1
+    anchors: ClassVar[frozenset[str]] = frozenset()
+    reach: ClassVar[int] = 0
     emits: ClassVar[tuple[str, ...]] = ()
     backwards: ClassVar[bool] = True
 
@@ -46,6 +50,9 @@ class FusionPass(Pass):
         if opset_of(ctx.model) < self.min_opset:
             return
         nodes = [s.node for s in scoped_nodes(ctx.model)]
+        if self.anchors:
+            near_by = _downstream(nodes, self.anchors, self.reach)
+            nodes = [node for node in nodes if node in near_by]
         before = ctx.rewriter.applied
         for node in reversed(nodes) if self.backwards else nodes:
             in_graph = node.graph is not None
@@ -200,6 +207,17 @@ def scaled_product(a: Pattern, b: Pattern, factor: float) -> tuple[Op, ...]:
         op("Mul", op("Div", a, over), b),
         op("Mul", a, op("Div", b, over)),
     )
+
+
+def _downstream(nodes: Sequence[ir.Node], anchors: frozenset[str], reach: int) -> set[ir.Node]:
+    """Return the nodes at most `reach` steps behind a node of these types, in linear time."""
+    wave = [node for node in nodes if node.op_type in anchors]
+    found = set(wave)
+    for _ in range(reach):
+        users = {user for node in wave for value in node.outputs for user, _ in value.uses()}
+        wave = list(users - found)
+        found |= users
+    return found
 
 
 def _domain(node: ir.Node) -> str:

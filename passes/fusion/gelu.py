@@ -83,6 +83,8 @@ class FuseGelu(FusionPass):
     summary: ClassVar[str] = "GELU (erf, tanh, quick) written out -> NPUGeluV2, NPUFastGelu"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Mul", "Div", "Gelu"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"Erf", "Tanh", "Sigmoid", "Gelu"})
+    reach: ClassVar[int] = 4
     emits: ClassVar[tuple[str, ...]] = ("NPUGeluV2", "NPUFastGelu")
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:

@@ -37,6 +37,8 @@ class FuseHardSwish(FusionPass):
     summary: ClassVar[str] = "x * clip(x + 3, 0, 6) / 6 -> HardSwish"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Mul", "Div"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"Clip", "Min", "Max", "HardSigmoid"})
+    reach: ClassVar[int] = 3
     min_opset: ClassVar[int] = 14
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:

@@ -55,6 +55,8 @@ class FuseLayerNorm(FusionPass):
     summary: ClassVar[str] = "LayerNorm written out -> LayerNormalization"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Add", "Mul", "Div", "Cast"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"ReduceMean"})
+    reach: ClassVar[int] = 10
     min_opset: ClassVar[int] = 17
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:

@@ -32,6 +32,8 @@ class MatMulAddToGemm(FusionPass):
     summary: ClassVar[str] = "2-D MatMul + Add -> Gemm"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Add"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"MatMul"})
+    reach: ClassVar[int] = 1
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:
         """Fuse the product that feeds `node`."""

@@ -35,6 +35,8 @@ class FuseMish(FusionPass):
     summary: ClassVar[str] = "x * tanh(softplus(x)) -> NPUMish"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Mul"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"Tanh"})
+    reach: ClassVar[int] = 1
     emits: ClassVar[tuple[str, ...]] = ("NPUMish",)
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:

@@ -51,6 +51,8 @@ class FuseRmsNorm(FusionPass):
     summary: ClassVar[str] = "RMSNorm written out -> NPURmsNorm, whatever its epsilon"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Mul", "Div", "Cast"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"ReduceMean"})
+    reach: ClassVar[int] = 7
     emits: ClassVar[tuple[str, ...]] = ("NPURmsNorm",)
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:

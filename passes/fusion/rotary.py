@@ -68,6 +68,8 @@ class FuseRotary(FusionPass):
     summary: ClassVar[str] = "rotary embedding (half mode) -> NPURotaryMul before the transpose"
     numerics: ClassVar[Numerics] = Numerics.REASSOCIATED
     roots: ClassVar[frozenset[str]] = frozenset({"Add"})
+    anchors: ClassVar[frozenset[str]] = frozenset({"Concat"})
+    reach: ClassVar[int] = 2
     emits: ClassVar[tuple[str, ...]] = ("NPURotaryMul",)
 
     def fuse(self, ctx: PassContext, node: ir.Node) -> None:
