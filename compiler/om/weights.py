@@ -87,9 +87,14 @@ class _Sink:
         self.length = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        self._stream.write(data)
-        self._state.update(data)
-        self.length += len(data)
+        view = memoryview(data)
+        if not view.nbytes:
+            return
+        # Tensors that live in PyTorch write themselves as an array of their own shape.
+        flat = view if view.ndim == 1 and view.itemsize == 1 else view.cast("B")
+        self._stream.write(flat)
+        self._state.update(flat)
+        self.length += flat.nbytes
 
     @property
     def key(self) -> tuple[int, bytes]:

@@ -292,3 +292,20 @@ def test_a_graph_output_that_is_an_input_or_a_constant(tmp_path):
     model = h.make_model(graph, opset_imports=[h.make_opsetid("", 18)])
     back = written(model, tmp_path / "m.om").to_model()
     assert [v.name for v in back.graph.outputs] == ["x", "w", "y", "y"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", [(3, 4), (), (0, 2), (2, 3, 4)])
+def test_weights_that_live_in_pytorch(shape, tmp_path):
+    torch = pytest.importorskip("torch", reason="needs the torch extra")
+    numbers = torch.arange(int(np.prod(shape)), dtype=torch.float32).reshape(shape)
+    model = ir.from_proto(
+        parse("g (float[N] x) => (float[M] y) { y = Add(x, w) }", w=np.float32(0))
+    )
+    value = model.graph.initializers["w"]
+    value.const_value = ir.tensor_adapters.TorchTensor(numbers, name="w")
+    value.shape = ir.Shape(shape)
+    write_om(model, tmp_path / "m.om", name="m", attributes={})
+    back = OmFile.open(tmp_path / "m.om").to_model()
+    weight = back.graph.initializers["w"].const_value
+    assert weight.numpy().tolist() == numbers.tolist()
