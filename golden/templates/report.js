@@ -148,7 +148,8 @@ function tableRow(row) {
 
 function draw(all = false) {
   const first = all ? 0 : Math.max(0, Math.floor(scroll.scrollTop / ROW_HEIGHT) - SPARE_ROWS);
-  const fit = Math.ceil((scroll.clientHeight || 600) / ROW_HEIGHT) + 2 * SPARE_ROWS;
+  // The window is never lower than the table in it, whose own height follows from its rows.
+  const fit = Math.ceil(innerHeight / ROW_HEIGHT) + 2 * SPARE_ROWS;
   const last = all ? view.rows.length : Math.min(view.rows.length, first + fit);
   body.replaceChildren(
     spacer(first), ...view.rows.slice(first, last).map(tableRow), spacer(view.rows.length - last),
@@ -171,6 +172,7 @@ body.addEventListener("keydown", (event) => {
   if (row && (event.key === "Enter" || event.key === " ")) { event.preventDefault(); open(row); }
 });
 controls.forEach((control) => control.addEventListener("input", refresh));
+addEventListener("resize", () => draw());
 addEventListener("beforeprint", () => draw(true));
 addEventListener("afterprint", () => draw());
 

@@ -85,6 +85,7 @@ def test_nothing_broke(seen):
 
 def test_only_rows_in_sight_exist_but_printing_has_all(seen):
     assert 20 < seen["drawn"] < 100
+    assert seen["filled"]
     assert seen["printed"] == ROWS
 
 

@@ -10,6 +10,8 @@
   const sort = (title) => [...document.querySelectorAll("#head button")].find((b) => b.textContent === title).click();
   seen.title = document.title;
   seen.drawn = names().length;
+  const last = [...document.querySelectorAll("#body tr.row")].at(-1).getBoundingClientRect();
+  seen.filled = last.bottom >= document.getElementById("scroll").getBoundingClientRect().bottom;
   seen.odd = names()[7];
   const start = performance.now();
   set("filter", "encoder.12 MatMul");
