@@ -75,25 +75,25 @@ def _graph_faults(graph: ir.Graph, known: set[ir.Value], names: set[str]) -> Ite
     """
     mine: list[ir.Value] = []
 
-    def define(values: Iterable[ir.Value]) -> Iterator[str]:
-        for value in values:
-            if value in known:
-                continue
-            if not value.name or value.name in names:
-                yield f"value '{value.name}' has no name of its own"
-            mine.append(value)
-            known.add(value)
-            names.add(value.name or "")
+    def define(value: ir.Value) -> bool:
+        """Note a value; return whether its name is its own."""
+        if value in known:
+            return True
+        mine.append(value)
+        known.add(value)
+        is_new = bool(value.name) and value.name not in names
+        names.add(value.name or "")
+        return is_new
 
-    yield from define(graph.inputs)
-    yield from define(graph.initializers.values())
+    shared = [v for v in (*graph.inputs, *graph.initializers.values()) if not define(v)]
     for node in graph:
         for value in node.inputs:
             if value is not None and value not in known:
                 yield f"node '{node.name}' reads '{value.name}' before it is produced"
         for _, inner in subgraphs(node):
             yield from _graph_faults(inner, known, names)
-        yield from define(node.outputs)
+        shared += [value for value in node.outputs if not define(value)]
+    yield from (f"value '{value.name}' has no name of its own" for value in shared)
     for value in graph.outputs:
         if value not in known:
             yield f"output '{value.name}' is produced by nothing"

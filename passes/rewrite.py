@@ -12,6 +12,7 @@ Three rules hold after each call (D14):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,16 +39,24 @@ class Rewriter:
         self.pass_name = pass_name
         self.applied = 0
         self.unordered = False
-        self._value_names = Names()
-        self._node_names = Names()
-        self._shared: set[str] = set()
         self._scopes: dict[ir.Graph, str] = {}
+        values: list[str | None] = []
+        nodes: list[str | None] = []
         for scope, graph in all_graphs(model.graph):
             self._scopes[graph] = scope
-            self._claim([*graph.inputs, *graph.initializers.values()])
-        for scoped in walk(model.graph):
-            self._node_names.add([scoped.node.name])
-            self._claim(scoped.node.outputs)
+            values += [value.name for value in graph.inputs]
+            values += [
+                name for name in graph.initializers if not graph.initializers[name].is_graph_input()
+            ]
+            for node in graph:
+                nodes.append(node.name)
+                values += [value.name for value in node.outputs]
+        self._value_names = Names(values)
+        self._node_names = Names(nodes)
+        is_nested = len(self._scopes) > 1  # only then can a name stand at two places
+        self._shared = (
+            {n for n, count in Counter(values).items() if count > 1} if is_nested else set()
+        )
 
     # -- making new things ---------------------------------------------------------------------
 
@@ -223,7 +232,7 @@ class Rewriter:
         if is_branch:
             for value in (*weights, *(v for inner in moved for v in inner.outputs)):
                 if value.name in self._shared:
-                    value.name = self._fresh(value.name)
+                    value.name = self._fresh(value.name or "")
         else:
             self._rename_copy(node, moved, weights)
         for weight in weights:
@@ -320,12 +329,6 @@ class Rewriter:
                 pending += nested
                 for value in (*nested.inputs, *nested.initializers.values()):
                     value.name = self._fresh(value.name or "value")
-
-    def _claim(self, values: Iterable[ir.Value]) -> None:
-        for name in (value.name for value in values):
-            if name is not None and name in self._value_names:
-                self._shared.add(name)
-            self._value_names.add([name])
 
     def _key(self, graph: ir.Graph, value: ir.Value) -> str:
         return f"{self._scopes.get(graph, '')}{value.name}"

@@ -73,7 +73,7 @@ def test_every_soc_of_the_table_parses_and_has_a_family() -> None:
     ("soc", "cann", "code", "hint"),
     [
         ("ascend910b4", None, "SOC001", "Ascend910B4"),
-        ("Ascend910B", None, "SOC001", "Ascend910B4"),
+        ("Ascend310P", None, "SOC001", "Ascend310P3"),
         ("TPU", None, "SOC001", "targets"),
         ("Ascend910B4", "latest", "SOC002", "8.0.0"),
     ],
