@@ -29,6 +29,8 @@ from cannc.compiler.runtime.casts import Names
 
 THREADS_VARIABLE = "CANNC_THREADS"
 _INLINE_BYTES = 1024
+_IR_VERSION = 10
+"""Old releases refuse files of a newer format, whose additions no graph here needs."""
 _ROOT = Path("/")
 _FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
 _ERRORS: tuple[type[Exception], ...] = (
@@ -58,6 +60,7 @@ class OrtSession:
         values = [_ort_value(tensor, array) for tensor, array in self._held.values()]
         options.add_external_initializers([*self._held], values)
         self._values = values
+        model.ir_version = min(model.ir_version, _IR_VERSION)
         data = ir.to_proto(model).SerializeToString()
         try:
             self._session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
