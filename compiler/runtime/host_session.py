@@ -56,6 +56,7 @@ class HostSession:
         constants = [v for v in lowered.graph.inputs if v.is_initializer()]
         for value in constants:  # else onnxruntime would not fold them (D25)
             lowered.graph.inputs.remove(value)
+        self._noted: set[str] = set()
         self._session = OrtSession(lowered, fuse=fuse, low_memory=low_memory)
 
     def run(self, feeds: Mapping[str, Any], *, allow_nan: bool = True) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class HostSession:
         Returns:
             Outputs and taps by name, in their declared dtypes, in the order of `outputs`.
         """
-        ready = prepare_feeds(self.inputs, feeds, allow_nan=allow_nan)
+        ready = prepare_feeds(self.inputs, feeds, allow_nan=allow_nan, noted=self._noted)
         passed = {port.name: to_session(port, ready[port.name]) for port in self.inputs}
         names = [port.name for port in self.outputs]
         results = self._session.run(names, passed)

@@ -1,5 +1,6 @@
 """Sessions: taps, sequences, optionals, strings, weights that stay mapped, errors."""
 
+import logging
 from pathlib import Path
 
 import ml_dtypes
@@ -47,6 +48,15 @@ def test_outputs_come_first_then_taps():
     assert list(result) == ["y", "a", "h"] == [port.name for port in runner.outputs]
     assert (result["a"] == np.maximum(result["a"], 0)).all()
     np.testing.assert_allclose(result["y"], run_plain(mlp(), {"x": x})["y"], rtol=1e-5)
+
+
+def test_a_cast_input_is_noted_once_per_session(caplog):
+    caplog.set_level(logging.INFO)
+    running = session(mlp())
+    for _ in range(3):
+        running.run({"x": np.zeros((1, 8))})
+    notes = [r.getMessage() for r in caplog.records if r.name.startswith("cannc")]
+    assert notes == ["input x: float64 cast to float32"]
 
 
 def test_inputs_and_weights_can_be_tapped():
