@@ -45,14 +45,20 @@ class SentenceEncoder(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> dict[str, Tensor]:
-        """Map token ids (batch, sequence) to states (batch, sequence, 384) and (batch, 384)."""
+        """Map token ids (batch, sequence) to the embeddings of sentences and tokens.
+
+        Returns:
+            ``sentence_embedding`` (batch, 384) and ``token_embeddings`` (batch, sequence, 384),
+            which are zero at padding: what the network computes there means nothing.
+        """
         states = self.bert(
             input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
         ).last_hidden_state
         weight = attention_mask.unsqueeze(-1).to(states.dtype)
-        mean = (states * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
+        tokens = states * weight
+        mean = tokens.sum(1) / weight.sum(1).clamp(min=1e-9)
         embedding = nn.functional.normalize(mean, dim=1)
-        return {"last_hidden_state": states, "sentence_embedding": embedding}
+        return {"sentence_embedding": embedding, "token_embeddings": tokens}
 
 
 def sentence_encoder(
