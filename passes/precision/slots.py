@@ -147,6 +147,7 @@ def fill_types(model: ir.Model, table: SlotTable) -> None:
     """Give values of unknown dtype the one that their producer's definition says."""
     for scoped in walk(model.graph):
         node = scoped.node
+        _fill_body(node)
         if all(value.dtype is not None for value in node.outputs):
             continue
         schema = table.schema(node)
@@ -161,6 +162,17 @@ def fill_types(model: ir.Model, table: SlotTable) -> None:
                 of_sequence = schema is not None and _is_sequence(_formal(schema.outputs, index))
                 tensor = ir.TensorType(dtype)
                 value.type = ir.SequenceType(tensor) if of_sequence else tensor
+
+
+def _fill_body(node: ir.Node) -> None:
+    """Give inputs of a Loop's or Scan's body the dtype of the operands that they receive."""
+    if node.op_type not in ("Loop", "Scan"):
+        return
+    for _, body in subgraphs(node):
+        # Scan of opset 8 has one operand more; nobody looks into its body.
+        for value, operand in zip(body.inputs, node.inputs, strict=False):
+            if value.type is None and operand is not None and operand.dtype is not None:
+                value.type = ir.TensorType(operand.dtype)
 
 
 def _from_schema(

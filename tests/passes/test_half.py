@@ -235,6 +235,23 @@ def test_bodies_captured_and_carried_values():
     assert got["all"].dtype == np.float32
 
 
+def test_untyped_inputs_of_a_loop_body():
+    model = parser.parse_model(
+        HEADER
+        + """g (float[2] x, int64 n) => (float[2] y) {
+          t = Constant <value = bool {1}> ()
+          y = Loop (n, t, x) <body = l (int64 i, bool c, float[2] v) => (bool d, float[2] w)
+            { d = Identity(c)  w = Add(v, x) }>
+        }"""
+    )
+    for value in model.graph.node[1].attribute[0].g.input:
+        value.ClearField("type")
+    unit = load(model)
+    run_passes(unit, ["float16"], runner=HostRunner(), may_use_kernel=any_kernel)
+    assert dtypes(unit)["w"] == HALF
+    assert ops(unit).count("Cast") == 2
+
+
 def test_sequences():
     unit = halve("""
         g (float[2] x) => (float[4] y)
