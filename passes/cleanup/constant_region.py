@@ -22,6 +22,8 @@ GROWTH = 2
 EVALUATED_BYTES = 256 * 2**20
 """No single intermediate result may be larger while constants are evaluated."""
 
+_QUANTIZED_BITS = 8
+
 # Results of any size from a few numbers: they wait until shape inference has told the size.
 _GROWING = frozenset({"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize"})
 _GROWING |= {"Tile", "Upsample"}
@@ -117,10 +119,30 @@ def _may_fold(node: ir.Node, model: ir.Model) -> bool:
         return False
     if node.op_type == "Identity" and node.outputs[0].is_graph_output():
         return False  # A constant that is a graph output has this form already.
+    if _widens_quantized_weight(node):
+        return False
     sizes = [predicted_bytes(value) for value in node.outputs]
     if node.op_type in _GROWING and None in sizes:
         return False
     return sum(size or 0 for size in sizes) <= EVALUATED_BYTES and is_deterministic(node, model)
+
+
+def _widens_quantized_weight(node: ir.Node) -> bool:
+    """Does the node turn a matrix of small integers into floats? Folding it undoes quantization.
+
+    DequantizeLinear is not meant: ATC has no plugin for it, so it has to go.
+    """
+    source, result = node.inputs[0], node.outputs[0]
+    return (
+        node.op_type in ("Cast", "NPUAntiQuant")
+        and source is not None
+        and source.dtype is not None
+        and source.dtype.is_integer()
+        and source.dtype.bitwidth <= _QUANTIZED_BITS
+        and source.shape is not None
+        and len(source.shape) > 1
+        and (result.dtype is None or result.dtype.is_floating_point())
+    )
 
 
 def _is_needed(node: ir.Node, region: Collection[ir.Node], staying: Collection[ir.Node]) -> bool:

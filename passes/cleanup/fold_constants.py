@@ -175,4 +175,5 @@ def _tensor(array: Array, value: ir.Value) -> ir.TensorProtocol:
     if array.dtype.kind in "OSU":
         return ir.StringTensor([str(x).encode() for x in array.flat], shape=ir.Shape(array.shape))
     dtype = value.dtype if value.dtype is not None and value.dtype.itemsize else None
-    return ir.Tensor(np.ascontiguousarray(array), dtype=dtype)
+    # Not ascontiguousarray: that turns a scalar into a vector.
+    return ir.Tensor(np.asarray(array, order="C"), dtype=dtype)

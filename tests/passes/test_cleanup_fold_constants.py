@@ -223,3 +223,25 @@ def test_half_precision_constants_keep_their_dtype() -> None:
     assert after.model.graph.initializers["a"].dtype == ir.DataType.FLOAT16
     # onnxruntime keeps float32 between float16 nodes; the folded constant is really rounded.
     assert_same_results(before.model, after.model, random_feeds(before.model), rtol=1e-3)
+
+
+def test_quantized_weights_stay_integers() -> None:
+    """What quantization made of a weight must not be folded back to floats."""
+    before = parse(
+        """(float[1, 2] x) => (float[1, 2] y) <
+            int8[2, 2] w = {1, 2, 3, 4}, float[2] scale = {0.5, 1.0}
+        > {
+            f = Cast <to = 1> (w) s = Mul(f, scale) y = MatMul(x, s)
+        }"""
+    )
+    after = run(before, "fold-constants")
+    assert [node.op_type for node in after.model.graph] == ["Cast", "Mul", "MatMul"]
+    assert after.model.graph.initializers["w"].dtype == ir.DataType.INT8
+
+
+def test_a_folded_scalar_stays_a_scalar() -> None:
+    before = parse("(float[2] x) => (float[2] y) <float a = {2.0}> { c = Neg(a) y = Mul(x, c) }")
+    after = run(before, "fold-constants", "dead-code")
+    constant = after.model.graph.initializers["c"].const_value
+    assert constant is not None
+    assert constant.shape == ()
