@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from cannc.compiler.core.errors import PassError
-from cannc.compiler.core.graphs import subgraphs, walk
+from cannc.compiler.core.graphs import subgraphs, survey
 from cannc.compiler.core.unit import CompileUnit
 
 STANDARD_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"})
@@ -107,8 +107,9 @@ def _interface(values: Iterable[ir.Value]) -> Interface:
 
 def _undefined(model: ir.Model) -> frozenset[ir.OperatorIdentifier]:
     foreign = {
-        scoped.node.op_identifier()
-        for scoped in walk(model.graph)
-        if scoped.node.domain not in STANDARD_DOMAINS
+        node.op_identifier()
+        for surveyed in survey(model.graph)
+        for node in surveyed.nodes
+        if node.domain not in STANDARD_DOMAINS
     }
     return frozenset(foreign - model.functions.keys())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.runner import Runner
-from cannc.compiler.core.shapes import infer_shapes
+from cannc.compiler.core.shapes import infer_shapes, shapes_complete
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
 from cannc.passes import registry
@@ -55,7 +55,8 @@ def optimize(
                 )
                 changed = any(stage.applied for stage in result.log[history:])
                 # Shapes that are known only now may let more passes apply.
-                improved = changed and infer_shapes(result.model) and fixpoint
+                stale = changed and not shapes_complete(result.model)
+                improved = stale and infer_shapes(result.model) and fixpoint
     return result
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from cannc.compiler.core.graphs import Names, Scoped, all_graphs, subgraphs, walk
+from cannc.compiler.core.graphs import Names, Scoped, all_graphs, subgraphs, survey, walk
 from cannc.compiler.core.provenance import Alias, Provenance, origins, set_origin
 from cannc.compiler.core.runner import Array
 
@@ -42,15 +42,12 @@ class Rewriter:
         self._scopes: dict[ir.Graph, str] = {}
         values: list[str | None] = []
         nodes: list[str | None] = []
-        for scope, graph in all_graphs(model.graph):
+        for scope, graph, inner in survey(model.graph):
             self._scopes[graph] = scope
             values += [value.name for value in graph.inputs]
-            values += [
-                name for name in graph.initializers if not graph.initializers[name].is_graph_input()
-            ]
-            for node in graph:
-                nodes.append(node.name)
-                values += [value.name for value in node.outputs]
+            values += [v.name for v in graph.initializers.values() if not v.is_graph_input()]
+            values += [value.name for node in inner for value in node.outputs]
+            nodes += [node.name for node in inner]
         self._value_names = Names(values)
         self._node_names = Names(nodes)
         is_nested = len(self._scopes) > 1  # only then can a name stand at two places

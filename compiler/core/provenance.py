@@ -19,7 +19,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from cannc.compiler.core.graphs import all_graphs, walk
+from cannc.compiler.core.graphs import all_graphs, survey, walk
 
 ORIGIN_KEY = "cannc.origin"
 MODEL_KEY = "cannc.provenance"
@@ -116,14 +116,15 @@ class Provenance:
 
     def lost(self, model: ir.Model) -> list[str]:
         """Return the original values whose fate in `model` is unknown; see `fates`."""
-        visible = {
-            f"{scope}{name}"
-            for scope, graph in all_graphs(model.graph)
-            for name in (*graph.initializers, *(v.name for node in graph for v in node.outputs))
-        }
+        visible: set[str] = set()
+        for scope, graph, nodes in survey(model.graph):
+            visible.update(f"{scope}{value.name}" for value in graph.inputs)
+            visible.update(f"{scope}{name}" for name in graph.initializers)
+            visible.update(f"{scope}{value.name}" for node in nodes for value in node.outputs)
         unseen = {v for node in self.nodes.values() for v in node.outputs} - visible
         # What is recorded as folded or dead has at least that fate, so only the rest is looked up.
-        rest = sorted(unseen - self.folded - self.dead)
+        unclear = unseen - self.folded - self.dead
+        rest = sorted(value for value in unclear if self._resolve(value)[0] not in visible)
         if not rest:
             return []
         view, producers = _View.of(model), self.producers()

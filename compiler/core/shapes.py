@@ -39,6 +39,29 @@ def infer_shapes(model: ir.Model) -> bool:
     return any(_known(value.shape) > _known(shape) for value, shape in declared.items())
 
 
+def shape_conflict(model: ir.Model) -> str | None:
+    """Return which node cannot take the shapes that reach it, or None. Weights are not copied.
+
+    Only what shape inference can see; shapes that the file declares for inner values do not count.
+    """
+    copy = model.clone()
+    _forget(copy)
+    try:
+        onnx.shape_inference.infer_shapes(_skeleton(copy), strict_mode=True, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        return " ".join(str(error).split())
+    return None
+
+
+def shapes_complete(model: ir.Model) -> bool:
+    """Is nothing left that inference could find: is every dim a number or a name of the model?"""
+    return all(
+        value.shape is not None and all(_is_settled(dim) for dim in value.shape)
+        for scoped in walk(model.graph)
+        for value in scoped.node.outputs
+    )
+
+
 def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     """Return the shape as integers, or None when it is unknown or has symbolic dims."""
     if value is None or value.shape is None or not value.shape.is_static():
@@ -159,6 +182,11 @@ def _is_undefined(node: ir.Node, model: ir.Model) -> bool:
     if node.domain in ("", "ai.onnx") or node.op_identifier() in model.functions:
         return False
     return not onnx.defs.has(node.op_type, node.domain)
+
+
+def _is_settled(dim: int | ir.SymbolicDim) -> bool:
+    # onnx's inference calls dims that it knows nothing about unk__0, unk__1, ...
+    return isinstance(dim, int) or (dim.value is not None and not dim.value.startswith("unk__"))
 
 
 def _known(shape: ir.Shape | None) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.files import atomic_write, write_text
 from cannc.compiler.core.graphs import name_nodes, name_outputs
@@ -144,6 +145,11 @@ def load(model: ModelLike) -> CompileUnit:
         ModelError: the file is not a sound ONNX model.
         UsageError: no such file, or an argument of another type.
     """
+    with collector_paused():
+        return _load(model)
+
+
+def _load(model: ModelLike) -> CompileUnit:
     if isinstance(model, CompileUnit):
         return model.copy()
     if isinstance(model, ir.Model):
