@@ -6,29 +6,34 @@ Each stage takes a model in any form and returns a new unit; its argument is nev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
-from cannc.compiler.backends.base import CompileOptions, CompileResult
-from cannc.compiler.backends.select import select_backend
-from cannc.op_support.checker import check as check_support
-from cannc.quant.quantize import quantize as run_quantize
 
+from cannc.compiler.backends.atc.precision import choose
+from cannc.compiler.backends.atc.resolve import resolve, soc_of
+from cannc.compiler.backends.base import CompileOptions, CompileResult
+from cannc.compiler.backends.select import FALLBACK_NOTE, select_backend
 from cannc.compiler.core.errors import GoldenMismatchError, UsageError
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.shapes import infer_shapes
-from cannc.compiler.core.target import Target
+from cannc.compiler.core.target import Target, soc_table
 from cannc.compiler.core.unit import CompileUnit, ModelLike, load
 from cannc.compiler.frontend.inputs import fix_shapes
 from cannc.compiler.frontend.source import Dynamic, Source, call_source
 from cannc.compiler.runtime.host_runner import HostRunner
 from cannc.golden.compare import compare
+from cannc.op_support.checker import check as check_support
 from cannc.op_support.kernels import kernel_gap
 from cannc.op_support.report import SupportReport
 from cannc.passes.optimize import optimize as run_optimize
 from cannc.passes.registry import check_level
+from cannc.quant.quantize import quantize as run_quantize
+from cannc.quant.reform import fuse_quantized
+from cannc.quant.report import QuantReport
 
 if TYPE_CHECKING:
     from cannc.compiler.frontend.pytorch import Sample
@@ -127,6 +132,9 @@ def optimize(
         may_use_kernel=_kernels(target),
         select=passes,
     )
+    if QuantReport.of(result) is not None:
+        # Weights that were quantized before may now have a better form (D11).
+        result = fuse_quantized(result, target=target, may_use_kernel=_kernels(target))
     if verify == "final":
         _verify_final(unit, result, inputs)
     return result
@@ -182,11 +190,39 @@ def compile(
     soc: str | None = None,
     *,
     cann: str | None = None,
-    precision: Precision = "keep",
+    precision: Precision | None = None,
     require_support: bool = False,
+    atc_options: Mapping[str, object] | None = None,
+    atc: str | Path | None = None,
+    timeout_s: float | None = None,
+    gears: Mapping[str, Sequence[int]] | None = None,
+    golden: bool = False,
 ) -> Path:
-    """Write the ``.om`` artifact; return its path. See `compile_model` for the details."""
-    options = CompileOptions(precision=precision, require_support=require_support)
+    """Write the ``.om`` artifact; return its path. See `compile_model` for the details.
+
+    Args:
+        model: Any model.
+        out: Path of the artifact.
+        backend: ``atc``, ``host``, or ``auto``: atc where it is installed, else host.
+        soc: Full SoC name; default: ``soc_version`` of `atc_options`, else the stamped target.
+        cann: CANN release; default: the one that is installed, for atc.
+        precision: ``keep`` (the default) or ``fp16``.
+        require_support: Refuse nodes that ATC would refuse, on the host too.
+        atc_options: ATC's options by flag; those that shape the model act on the host too.
+        atc: Where ATC is, instead of looking for it.
+        timeout_s: Seconds after which ATC is stopped.
+        gears: Dimension name -> its sizes; gear i takes the i-th size of every name.
+        golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
+    """
+    options = CompileOptions(
+        precision=precision,
+        require_support=require_support,
+        atc_options=atc_options or {},
+        atc=Path(atc) if atc is not None else None,
+        timeout_s=timeout_s,
+        gears=gears or {},
+        golden=golden,
+    )
     return compile_model(model, Path(out), backend, soc, cann, options).path
 
 
@@ -201,14 +237,23 @@ def compile_model(
     """Compile and return what the backend reports.
 
     Raises:
-        UsageError: ``SOC010`` no target given or stamped, ``SOC011`` it contradicts the stamp.
+        UsageError: ``SOC010`` no target given or stamped, ``SOC011`` it contradicts the stamp, and
+            options that ATC would refuse.
+        CanncError: what the backend raises.
     """
     unit = load(model)
-    target = _compile_target(unit, soc, cann)
-    if options.precision == "fp16":
+    target = _compile_target(unit, soc or soc_of(options.atc_options), cann)
+    compiler = select_backend(backend, atc=options.atc, dry_run=options.dry_run)
+    # ATC brings a model to float16 by itself; the pass runs before it only when asked by name.
+    asked = resolve(options, unit.model, target).options
+    wanted = choose(asked, options.precision)
+    if wanted == "fp16" and (compiler.name == "host" or options.precision == "fp16"):
         unit = optimize(unit, level="O0", soc=target.soc, cann=target.cann, precision="fp16")
     unit.target = target
-    return select_backend(backend).compile(unit, Path(out), options)
+    result = compiler.compile(unit, Path(out), options)
+    if backend == "auto" and compiler.name == "host":
+        return replace(result, notes=(FALLBACK_NOTE, *result.notes))
+    return result
 
 
 def _export(
@@ -282,8 +327,9 @@ def _compile_target(unit: CompileUnit, soc: str | None, cann: str | None) -> Tar
         raise UsageError(
             "SOC010",
             "no target SoC",
-            why="the model carries none, and an artifact is built for one SoC",
-            fix="give --soc, e.g. Ascend910B4 or Ascend310P3",
+            where="--soc (ATC's soc_version)",
+            why="the model carries none, and an artifact is built for one SoC (ATC: E10054)",
+            fix=f"give one of: {', '.join(sorted(soc_table()))}",
         )
     target = _target(unit, soc, cann)
     stamped = unit.target

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -15,13 +16,26 @@ class CompileOptions:
 
     Attributes:
         precision: ``keep``: the file's dtypes decide (D2). ``fp16``: the float16 pass ran before.
+            None: ATC's own options decide, else ``keep``.
         name: Model name inside the artifact; default: the output's file name without suffix.
         require_support: Refuse a model that the target's own compiler would refuse (D24).
+        atc_options: ATC's options by flag; those that shape the model act on the host too (D23).
+        gears: Dimension name -> its sizes; gear i takes the i-th size of every name.
+        atc: Where ATC is, instead of looking for it.
+        timeout_s: Seconds after which ATC is stopped.
+        golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
+        dry_run: Check and hand over, but do not run ATC; the result holds the command.
     """
 
-    precision: Literal["keep", "fp16"] = "keep"
+    precision: Literal["keep", "fp16"] | None = None
     name: str | None = None
     require_support: bool = False
+    atc_options: Mapping[str, object] = field(default_factory=dict)
+    gears: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    atc: Path | None = None
+    timeout_s: float | None = None
+    golden: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,7 @@ class CompileResult:
         weight_bytes: Bytes of the weights in it, equal ones counted once.
         device: What the artifact runs on, as reports must say it.
         notes: What the user should know, e.g. how many operators the target would refuse.
+        command: The command of ATC, as a shell takes it; "" from the host.
     """
 
     path: Path
@@ -41,6 +56,7 @@ class CompileResult:
     weight_bytes: int
     device: str
     notes: tuple[str, ...] = ()
+    command: str = ""
 
 
 class Backend(Protocol):

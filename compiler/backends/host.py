@@ -10,8 +10,10 @@ import google.protobuf
 
 import cannc
 from cannc.compiler.backends.base import CompileOptions, CompileResult
+from cannc.compiler.backends.host_options import apply_options
 from cannc.compiler.backends.readback import check_same
-from cannc.compiler.core.errors import UnsupportedOpError, UsageError
+from cannc.compiler.backends.support import notes_of, require_support
+from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.files import check_writable
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
@@ -21,7 +23,6 @@ from cannc.compiler.om.writer import write_om
 from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.session import HOST_DEVICE
 from cannc.op_support.checker import check
-from cannc.op_support.report import SupportReport
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +43,27 @@ class HostBackend:
         """See `Backend.compile`; the artifact is read back and compared before it gets its name.
 
         Raises:
-            UsageError: ``BCK003`` the unit has no target, or the path cannot be written.
+            UsageError: ``BCK003`` the unit has no target, or the path cannot be written, or ATC
+                or the host would refuse the options.
             UnsupportedOpError: ``BCK004`` the target refuses operators, and support is required.
             ModelError: onnxruntime refuses the graph, or the container cannot express it.
         """
-        if unit.target is None:
+        target = unit.target
+        if target is None:
             raise UsageError(
                 "BCK003", "no target SoC", fix="give --soc, e.g. Ascend910B4 or Ascend310P3"
             )
         check_writable(out, unit.source)
-        report = check(unit, unit.target)
-        if options.require_support and report.refused:
-            raise _unsupported(report)
+        unit, notes = apply_options(unit, options, target)
+        report = check(unit, target)
+        if options.require_support:
+            require_support(report)
         stamped = unit.copy()
         stamped.stamp()
         name = options.name or out.stem
         temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.om")
         try:
-            write_om(stamped.model, temporary, name=name, attributes=_attributes(unit.target))
+            write_om(stamped.model, temporary, name=name, attributes=_attributes(target))
             om = OmFile.open(temporary)
             read_back = om.to_model()
             check_same(stamped.model, read_back)
@@ -69,13 +73,13 @@ class HostBackend:
             temporary.replace(out)
         finally:
             temporary.unlink(missing_ok=True)
-        log.info("wrote %s for %s", out, unit.target.soc)
+        log.info("wrote %s for %s", out, target.soc)
         return CompileResult(
             path=out,
             size_bytes=out.stat().st_size,
             weight_bytes=weights.size if weights else 0,
             device=HOST_DEVICE,
-            notes=_notes(report),
+            notes=(*notes, *notes_of(report)),
         )
 
 
@@ -85,25 +89,3 @@ def _attributes(target: Target) -> dict[str, str | int | bytes]:
         "cannc_protobuf_version": google.protobuf.__version__,
     }
     return {**versions, TARGET_SOC: target.soc, TARGET_CANN: target.cann or ""}
-
-
-def _notes(report: SupportReport) -> tuple[str, ...]:
-    soc = report.target.soc
-    counts = (
-        (len(report.refused), f"ATC would refuse for {soc}"),
-        (len(report.wrong), f"ATC would compile wrongly for {soc}"),
-        (len(report.risks), f"carry a risk on {soc}"),
-    )
-    found = [f"{count} findings that {text}" for count, text in counts if count]
-    return (*found, "'cannc check' lists them") if found else ()
-
-
-def _unsupported(report: SupportReport) -> UnsupportedOpError:
-    first = report.refused[0]
-    return UnsupportedOpError(
-        "BCK004",
-        f"{report.target.soc} refuses {len(report.refused)} nodes",
-        where=f"first: node {first.node} ({first.op_type})",
-        why=first.why,
-        fix=first.cure or "'cannc check' lists all of them with their cures",
-    )

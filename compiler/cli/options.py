@@ -113,3 +113,21 @@ def parse_dynamic(specs: tuple[str, ...]) -> dict[str, dict[int, str]]:
             )
         axes.setdefault(name, {}).update(named)
     return axes
+
+
+def parse_gears(specs: tuple[str, ...]) -> dict[str, list[int]]:
+    """Read ``batch=1,2,4`` texts; several may be joined by ``;``.
+
+    Raises:
+        UsageError: ``CLI004`` a text of another form.
+    """
+    gears: dict[str, list[int]] = {}
+    for spec in (part for text in specs for part in text.split(";") if part.strip()):
+        name, _, sizes = spec.partition("=")
+        try:
+            gears[name.strip()] = [int(size) for size in sizes.split(",")]
+        except ValueError:
+            name = ""
+        if not name.strip():
+            raise UsageError("CLI004", f"cannot read '{spec}'", where="--gears", fix="DIM=1,2,4")
+    return gears

@@ -46,13 +46,15 @@ class Target:
         """
         name = soc or DEFAULT_SOC
         if name not in soc_table():
-            family = [known for known in soc_table() if known.lower().startswith(name.lower())]
+            start = name.lower().removeprefix("ascend")
+            family = [known for known in soc_table() if known[6:].lower().startswith(start)]
             hint = f"one of {', '.join(sorted(family)[:8])}" if family else "see 'cannc targets'"
             raise UsageError(
                 "SOC001",
                 f"unknown SoC '{name}'{nearest(name, soc_table())}",
                 where="--soc",
-                why="kernels differ between the chips of a family, so the full name is needed",
+                why="kernels differ between the chips of a family, so the full name is needed "
+                "(ATC: E10001 on --soc_version)",
                 fix=f"use {hint} (npu-smi info shows the chip on a device)",
             )
         if cann is not None and not re.fullmatch(r"\d+(\.\d+){1,3}(\.?\w+)?", cann):

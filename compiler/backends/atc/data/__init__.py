@@ -1,0 +1,1 @@
+"""Package data of the ATC driver: its options and its error codes."""

@@ -1,0 +1,204 @@
+"""All options of one compile, checked against each other, the chip and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from cannc.compiler.backends.atc import gears as gear_rules
+from cannc.compiler.backends.atc import precision
+from cannc.compiler.backends.atc.arguments import Given, normalize, unknown
+from cannc.compiler.backends.atc.config_files import check_files
+from cannc.compiler.backends.atc.consistency import graph_conflict, name_conflict
+from cannc.compiler.backends.atc.gears import Gears
+from cannc.compiler.backends.atc.names import check_names
+from cannc.compiler.backends.atc.refusal import refuse
+from cannc.compiler.backends.atc.rules import check_rules
+from cannc.compiler.backends.atc.shapes import (
+    Shapes,
+    check_shapes,
+    declared,
+    format_shapes,
+    parse_shapes,
+)
+from cannc.compiler.backends.atc.table import option_table
+from cannc.compiler.backends.atc.values import check_value
+from cannc.compiler.backends.base import CompileOptions
+from cannc.compiler.core.target import Target
+
+
+@dataclass
+class Resolved:
+    """Options that ATC will take.
+
+    Attributes:
+        options: Flag -> text; without the ones that cannc sets itself.
+        shapes: What ``--input_shape`` says, in its order.
+        gears: The gears, if any.
+        precision: What the options ask for: ``fp16`` or ``keep``; None when they leave it open.
+        notes: What the user should know.
+    """
+
+    options: dict[str, str]
+    shapes: Shapes = field(default_factory=dict)
+    gears: Gears | None = None
+    precision: precision.Precision | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def resolve(asked: CompileOptions, model: ir.Model, target: Target) -> Resolved:
+    """Check the options of a compile; complete what the model tells.
+
+    Args:
+        asked: ATC's options, and gears by name.
+        model: The model that is compiled; not changed.
+        target: SoC and CANN release.
+
+    Raises:
+        UsageError: what ATC would refuse, and what contradicts cannc's own flags.
+    """
+    options = normalize(asked.atc_options)
+    if asked.gears:
+        _add_gears(options, asked, model, target)
+    result = Resolved(options, notes=unknown(options))
+    _check_owned(options, target)
+    for flag, value in options.items():
+        option = option_table().get(flag)
+        if option is not None and option.role != "owned":
+            check_value(option, value, target)
+    check_rules(options, target)
+    _resolve_shapes(result, model, target)
+    check_names(options, model, target)
+    check_files(options, list(declared(model)))
+    result.precision = precision.asked(options)
+    return result
+
+
+def soc_of(given: Given) -> str | None:
+    """Return the ``soc_version`` among ATC's options, for the choice of the target (D22)."""
+    return normalize(given).get("soc_version")
+
+
+def _add_gears(
+    options: dict[str, str], asked: CompileOptions, model: ir.Model, target: Target
+) -> None:
+    for flag in (*gear_rules.FLAGS, "input_shape_range"):
+        if flag in options:
+            raise refuse("ATC006", flag, f"--{flag} and --gears exclude each other", fix="keep one")
+    base = parse_shapes(options["input_shape"]) if "input_shape" in options else {}
+    check_shapes(base, model, target)
+    options |= gear_rules.from_names(asked.gears, base, model)
+
+
+def _check_owned(options: dict[str, str], target: Target) -> None:
+    """Take out the options that cannc sets; refuse other values than its own."""
+    ours = {"soc_version": target.soc, "framework": "5", "mode": "0"}
+    for flag in ("model", "output", *ours):
+        value = options.pop(flag, None)
+        if value is None or value == ours.get(flag):
+            continue
+        if flag == "framework":
+            fix, code = "leave it out", "E10007"
+        elif flag == "mode":
+            fix, code = "run atc yourself for its other modes, or use 'cannc inspect'", ""
+        else:
+            fix, code = (
+                {"soc_version": "use --soc", "model": "give it as MODEL"}.get(flag, "use -o"),
+                "",
+            )
+        raise refuse(
+            "ATC004",
+            flag,
+            f"--{flag}={value} contradicts what cannc passes to ATC",
+            atc=code,
+            why=f"cannc passes {ours[flag]}" if flag in ours else "cannc chooses the path",
+            fix=fix,
+        )
+
+
+def _resolve_shapes(result: Resolved, model: ir.Model, target: Target) -> None:
+    options = result.options
+    flag = next((flag for flag in gear_rules.FLAGS if flag in options), None)
+    if "input_shape" in options:
+        result.shapes = parse_shapes(options["input_shape"])
+        check_shapes(result.shapes, model, target)
+    if flag is not None:
+        result.gears = Gears.parse(flag, options[flag], target)
+        _place_gears(result, model)
+    if flag == "dynamic_dims":
+        options.setdefault("input_format", "ND")
+    if result.shapes:
+        options["input_shape"] = format_shapes(result.shapes)
+    if flag is None and _open_dims(result.shapes, model):
+        result.notes.append(
+            "the model keeps open dimensions: ATC builds a dynamic-shape artifact, which many "
+            "operators do not support; --input-shape or --gears make it static"
+        )
+
+
+def _place_gears(result: Resolved, model: ir.Model) -> None:
+    gears = result.gears
+    assert gears is not None
+    if result.shapes:
+        missing = {
+            name: dims for name, dims in declared(model).items() if name not in result.shapes
+        }
+        result.shapes = {**result.shapes, **missing}
+        gear_rules.check_places(gears, result.shapes)
+        _check_consistent(gears, result.shapes, model)
+        return
+    candidates = gear_rules.orders(model) if gears.flag == "dynamic_dims" else [declared(model)]
+    first: Shapes | None = None
+    for shapes in candidates:
+        if first is None:
+            first = shapes
+            gear_rules.check_places(gears, shapes)
+        if _conflict(gears, shapes, model) is None:
+            result.shapes = shapes
+            break
+    else:
+        _check_consistent(gears, first or {}, model)
+    if result.shapes != first or [*result.shapes] != [*(first or {})]:
+        order = ", ".join(name for name, dims in result.shapes.items() if -1 in dims)
+        result.notes.append(f"--dynamic_dims without --input_shape: the order taken is {order}")
+
+
+def _check_consistent(gears: Gears, shapes: Shapes, model: ir.Model) -> None:
+    conflict = _conflict(gears, shapes, model)
+    if conflict is not None:
+        raise refuse(
+            "ATC048",
+            gears.flag,
+            f"--{gears.flag}: the sizes of a gear do not fit each other",
+            why=conflict,
+            fix=f"sizes follow the -1 of {format_shapes(shapes)}, in that order",
+        )
+
+
+def _conflict(gears: Gears, shapes: Shapes, model: ir.Model) -> str | None:
+    sizes = [*gears.shapes(shapes)]
+    for one in sizes:
+        found = name_conflict(model, one)
+        if found:
+            return f"gear {_text(one)}: {found}"
+    if graph_conflict(model, {}) is not None:
+        return None  # shape inference fails on the open model already, so it cannot judge gears
+    for one in sizes:
+        found = graph_conflict(model, one)
+        if found:
+            return f"gear {_text(one)}: {found}"
+    return None
+
+
+def _text(sizes: Mapping[str, tuple[int, ...]]) -> str:
+    return "; ".join(f"{name}:{','.join(map(str, dims))}" for name, dims in sizes.items())
+
+
+def _open_dims(shapes: Shapes, model: ir.Model) -> bool:
+    return any(
+        not isinstance(dim, int) or dim < 0
+        for dims in {**declared(model), **shapes}.values()
+        for dim in dims
+    )
