@@ -14,6 +14,7 @@ from cannc.compiler.core.errors import ModelError
 from cannc.compiler.core.files import atomic_write
 from cannc.compiler.core.graphs import Names, all_graphs, name_nodes, name_outputs, walk
 from cannc.compiler.core.onnx_io import to_proto
+from cannc.compiler.core.shapes import infer_shapes
 from cannc.compiler.core.target import Target
 from cannc.op_support.kernels import hand_over_name
 from cannc.op_support.releases import single_import_only
@@ -56,6 +57,8 @@ def prepare(model: ir.Model, target: Target) -> HandOver:
     """
     single = single_import_only(target) is True
     copy = model.clone()
+    # Before the functions go: dtypes behind fused nodes follow from their bodies.
+    infer_shapes(copy)
     _inline(copy, single=single)
     _check_opset(copy)
     _drop_constant_inputs(copy.graph)

@@ -94,28 +94,21 @@ def _add_gears(
 
 def _check_owned(options: dict[str, str], target: Target) -> None:
     """Take out the options that cannc sets; refuse other values than its own."""
-    ours = {"soc_version": target.soc, "framework": "5", "mode": "0"}
+    ours = {"soc_version": target.soc, "framework": "5"}
+    fixes = {"soc_version": "use --soc", "model": "give it as MODEL", "output": "use -o"}
+    if options.get("mode") == "0":
+        del options["mode"]
     for flag in ("model", "output", *ours):
         value = options.pop(flag, None)
-        if value is None or value == ours.get(flag):
-            continue
-        if flag == "framework":
-            fix, code = "leave it out", "E10007"
-        elif flag == "mode":
-            fix, code = "run atc yourself for its other modes, or use 'cannc inspect'", ""
-        else:
-            fix, code = (
-                {"soc_version": "use --soc", "model": "give it as MODEL"}.get(flag, "use -o"),
-                "",
+        if value is not None and value != ours.get(flag):
+            raise refuse(
+                "ATC004",
+                flag,
+                f"--{flag}={value} contradicts what cannc passes to ATC",
+                atc="E10007" if flag == "framework" else "",
+                why=f"cannc passes {ours[flag]}" if flag in ours else "cannc chooses the path",
+                fix=fixes.get(flag, "leave it out"),
             )
-        raise refuse(
-            "ATC004",
-            flag,
-            f"--{flag}={value} contradicts what cannc passes to ATC",
-            atc=code,
-            why=f"cannc passes {ours[flag]}" if flag in ours else "cannc chooses the path",
-            fix=fix,
-        )
 
 
 def _resolve_shapes(result: Resolved, model: ir.Model, target: Target) -> None:
