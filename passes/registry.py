@@ -44,7 +44,7 @@ PASSES: dict[str, str] = {
 }
 """Pass name -> ``module:Class``. A test checks the table against the files."""
 
-PREPARE: tuple[str, ...] = ("opset-to-18", "inline-functions")
+PREPARE: tuple[str, ...] = ("inline-functions", "opset-to-18")
 """Run once, at every level."""
 
 CLEANUP: tuple[str, ...] = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,9 +25,8 @@ def common(function: F) -> F:
     @wraps(function)
     def run(*args: Any, quiet: bool, verbose: bool, debug: bool, **kwargs: Any) -> Any:
         level = logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING
-        logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("cannc").setLevel(logging.ERROR if quiet else level)
-        return function(*args, quiet=quiet, **kwargs)
+        with _logging(logging.ERROR if quiet else level):
+            return function(*args, quiet=quiet, **kwargs)
 
     for option in (
         click.option("--debug", is_flag=True, help="Show tracebacks and every detail."),
@@ -38,6 +38,22 @@ def common(function: F) -> F:
     ):
         run = option(run)
     return run  # type: ignore[return-value]
+
+
+@contextmanager
+def _logging(level: int) -> Iterator[None]:
+    """Show cannc's log on stderr while a command runs; nobody else's logging is touched."""
+    logger = logging.getLogger("cannc")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def target(function: F) -> F:

@@ -85,7 +85,10 @@ class ToolchainError(CanncError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``", did you mean 'x'?"`` for the known name closest to `name`, or ``""``."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    # Another case of the letters is no spelling that difflib would find for short names.
+    close = close or [other for other in names if other.casefold() == name.casefold()]
     return f", did you mean '{close[0]}'?" if close else ""
 
 

@@ -6,7 +6,9 @@ is one of ours: verified, named and traced back to the PyTorch module.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
@@ -15,8 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from cannc.compiler.core.errors import GoldenMismatchError, MissingToolError, ModelError, UsageError
+from cannc.compiler.core.errors import (
+    CanncError,
+    GoldenMismatchError,
+    MissingToolError,
+    ModelError,
+    UsageError,
+    nearest,
+)
 from cannc.compiler.core.runner import Array, Runner
 from cannc.compiler.core.unit import CompileUnit
 from cannc.compiler.frontend.source import Example
@@ -25,6 +35,8 @@ log = logging.getLogger(__name__)
 
 OPSET = 18
 """ATC's parser knows opsets 8 to 18 (onnx_ops.json); 18 keeps the most exporter forms."""
+
+_FREE_THE_SIZE = "a Python branch or a constant in the model fixes that size: find and free it"
 
 _NEEDS_TORCH = (ImportError, ModuleNotFoundError)
 
@@ -93,6 +105,7 @@ def export(example: Example) -> tuple[CompileUnit, list[Sample]]:
         ModelError: ``EXP001`` PyTorch could not trace the module.
     """
     torch = import_torch()
+    _check_names(example)
     example.module.eval()
     inputs = widen_unit_axes(example.inputs, example.dynamic)
     with torch.no_grad(), _quiet_exporter():
@@ -117,6 +130,7 @@ def export(example: Example) -> tuple[CompileUnit, list[Sample]]:
         if resized is not None:
             samples += _try_sample(example, resized)
     unit = CompileUnit.of(program.model)
+    _check_dynamic(unit.model, example.dynamic)
     unit.examples = dict(samples[0].inputs)
     return unit, samples
 
@@ -133,13 +147,13 @@ def verify(unit: CompileUnit, samples: list[Sample], runner: Runner) -> float:
         shapes = {name: list(array.shape) for name, array in sample.inputs.items()}
         try:
             found = runner.run(unit.model, sample.inputs, list(sample.outputs))
-        except ModelError as error:
+        except CanncError as error:
             raise GoldenMismatchError(
                 "EXP003",
                 "the exported graph does not run at another size of a dynamic dimension",
                 where=f"inputs {shapes}",
                 why=str(error.why or error.what),
-                fix="a Python branch or a constant in the model fixes that size: trace it there",
+                fix=_FREE_THE_SIZE,
             ) from error
         for name, want in sample.outputs.items():
             error_here = _distance(want, found[name])
@@ -207,14 +221,40 @@ def _dynamic_shapes(
 ) -> dict[str, dict[int, str]] | None:
     if not dynamic:
         return None
-    unknown = set(dynamic) - set(inputs)
-    if unknown:
-        raise UsageError(
-            "SRC006",
-            f"dynamic axes for {sorted(unknown)}, which is no input",
-            fix=f"inputs: {', '.join(inputs)}",
-        )
     return {name: dict(dynamic.get(name, {})) for name in inputs}
+
+
+def _check_names(example: Example) -> None:
+    for name, axes in example.dynamic.items():
+        if name not in example.inputs:
+            raise UsageError(
+                "SRC006",
+                f"dynamic axes for '{name}', which is no input{nearest(name, example.inputs)}",
+                fix=f"inputs: {', '.join(example.inputs)}",
+            )
+        dims = example.inputs[name].dim()
+        if any(not 0 <= axis < dims for axis in axes):
+            raise UsageError(
+                "SRC007",
+                f"input '{name}' has {dims} dimensions, axes {sorted(axes)} were named",
+                fix=f"axes go from 0 to {dims - 1}",
+            )
+
+
+def _check_dynamic(model: ir.Model, dynamic: Mapping[str, Mapping[int, str]]) -> None:
+    """Refuse an export in which the tracer silently fixed a size that was to stay open."""
+    values = {value.name: value for value in model.graph.inputs}
+    for name, axes in dynamic.items():
+        shape = values[name].shape
+        for axis, dim in axes.items():
+            if shape is not None and isinstance(shape[axis], int):
+                raise GoldenMismatchError(
+                    "EXP003",
+                    f"dimension '{dim}' of input '{name}' is fixed to {shape[axis]} in the graph",
+                    where=f"axis {axis}",
+                    why="something in the model works with this size only",
+                    fix=_FREE_THE_SIZE,
+                )
 
 
 def _sample(example: Example, inputs: Mapping[str, Any]) -> Sample:
@@ -251,27 +291,45 @@ def _tolerance(want: Array) -> float:
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
     """Keep the exporter's chatter in the debug log: it speaks of things users cannot act on."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    logger = logging.getLogger("torch")
+    level, printed = logger.level, io.StringIO()
+    logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
             warnings.simplefilter("always")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logger.setLevel(level)
+        log.debug("exporter printed: %s", printed.getvalue())
     for warning in caught:
         log.debug("exporter: %s", warning.message)
 
 
-def _explain(error: Exception) -> ModelError:
-    text = str(error)
-    why = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    if "data-dependent" in text or "Could not guard" in text or "UserError" in text:
-        why = f"the model branches on the value of a tensor: {why}"
-        fix = "replace the Python 'if' by torch.where or torch.cond, or fix the branch for export"
-    else:
-        fix = "--debug shows PyTorch's own report, with the line of the model concerned"
-    return ModelError("EXP001", "PyTorch could not export the model", why=why[:400], fix=fix)
+def _explain(error: Exception) -> CanncError:
+    """Turn the exporter's report into ours: its own first line says nothing but that it failed."""
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    lines = [line.strip(" -") for line in str(root).splitlines() if line.strip()]
+    why = " ".join(lines[:3]) or type(root).__name__
+    if "inferred a static shape" in why:
+        return GoldenMismatchError(
+            "EXP003", "a dimension that was to be dynamic is fixed", why=why, fix=_FREE_THE_SIZE
+        )
+    if "data-dependent" in why:
+        return ModelError(
+            "EXP001",
+            "PyTorch could not export the model",
+            why=f"the model branches on the value of a tensor: {lines[0]}",
+            fix="replace the Python 'if' by torch.where or torch.cond, or fix the branch",
+        )
+    return ModelError(
+        "EXP001",
+        "PyTorch could not export the model",
+        why=why[:600],
+        fix="--debug shows PyTorch's own report, with the line of the model concerned",
+    )

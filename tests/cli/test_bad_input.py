@@ -197,7 +197,7 @@ def test_output_may_not_be_the_input(index, model, tmp_path, capsys):
 
 
 def test_unknown_soc_names_near_ones(model, tmp_path, capsys):
-    err = refused(capsys, ["check", model, "--soc", "Ascend910B"], "SOC001")
+    err = refused(capsys, ["check", model, "--soc", "Ascend910B9"], "SOC001")
     assert "Ascend910B4" in err
 
 

@@ -68,7 +68,8 @@ def test_check_refuses_with_exit_code_1(tmp_path, capsys):
 
 def test_optimize_keeps_the_interface(folder):
     out = folder / "o.onnx"
-    assert run("optimize", folder / "model.onnx", "-o", out, "-O2", "--verify", "final") == 0
+    arguments = ["optimize", folder / "model.onnx", "-o", out, "-O2", "--verify", "final"]
+    assert run(*arguments, "--inputs", folder / "in.npz") == 0
     graph = onnx.load(out).graph
     assert [v.name for v in graph.input] == ["x"]
     assert graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"

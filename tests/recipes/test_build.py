@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from cannc.compiler.runtime.artifact import load_artifact
+from tests.support.models import parse, save
 
 import cannc
 from cannc.compiler.build import build
@@ -18,6 +18,7 @@ from cannc.compiler.core.errors import CanncError, ToolchainError, UnsupportedOp
 from cannc.compiler.core.graphs import walk
 from cannc.compiler.core.tensors import read
 from cannc.compiler.frontend.packages import fetch_package
+from cannc.compiler.runtime.artifact import load_artifact
 
 torch = pytest.importorskip("torch", reason="needs the torch extra")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -106,7 +107,7 @@ def test_interface_is_kept(result):
 
 def test_weights_are_stored_as_int8(result):
     model = load_artifact(result.artifact).model
-    quantized = [row for row in result.quant.rows if row.quantized]
+    quantized = result.quant.quantized
     assert quantized
     before = sum(4 * int(np.prod(row.shape)) for row in quantized)
     stored = sum(row.bytes_after for row in quantized)
@@ -180,16 +181,10 @@ def test_a_missed_threshold_is_exit_code_1(tmp_path, capsys):
 
 
 def test_refused_operators_stop_a_build_before_it_compiles(tmp_path):
-    (tmp_path / "net.py").write_text(
-        "import torch\n"
-        "class Net(torch.nn.Module):\n"
-        "    def forward(self, x):\n"
-        "        return torch.linalg.det(x)\n"
-        "def make():\n"
-        "    return Net(), {'x': torch.eye(3)}\n"
-    )
+    text = "g (float[2] x) => (uint8[2] q, float s, uint8 z) { q, s, z = DynamicQuantizeLinear(x) }"
+    save(parse(text), tmp_path / "net.onnx")
     recipe = tmp_path / "net.yaml"
-    recipe.write_text("name: net\nsource: {callable: net.py:make}\n")
+    recipe.write_text("name: net\nsource: {onnx: net.onnx}\n")
     out = tmp_path / "out"
     with pytest.raises(CanncError) as caught:
         build(recipe, out)
