@@ -25,7 +25,7 @@ COMMANDS = {
     "build": "cannc.compiler.cli.build",
     "inspect": "cannc.compiler.cli.inspect",
     "profile": "cannc.compiler.cli.planned",
-    "doctor": "cannc.compiler.cli.planned",
+    "doctor": "cannc.compiler.cli.doctor",
     "targets": "cannc.compiler.cli.targets",
 }
 """Subcommand -> module with a click command of that name, in the order of the workflow."""

@@ -21,4 +21,3 @@ def _planned(name: str, summary: str) -> click.Command:
 split = _planned("split", "Parts that fit the device.")
 bisect = _planned("bisect", "Which pass or layer breaks a threshold.")
 profile = _planned("profile", "Cost per layer against the roofline.")
-doctor = _planned("doctor", "What is installed and what it enables.")
