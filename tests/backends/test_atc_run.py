@@ -24,7 +24,6 @@ from cannc.compiler.backends.select import FALLBACK_NOTE, select_backend
 from cannc.compiler.cli.main import main
 from cannc.compiler.core.errors import (
     MissingToolError,
-    ModelError,
     ToolchainError,
     UnsupportedOpError,
     UsageError,
@@ -167,9 +166,15 @@ def test_an_old_artifact_is_not_taken_for_a_result(atc, out, outcome, code, said
 
 def test_a_damaged_artifact_is_refused(atc, out):
     atc_standin.behave(atc, outcome="damaged")
-    with pytest.raises(ModelError, match="cut off"):
-        compile_(mlp(), out, atc)
-    assert not out.exists()
+    error = failure(mlp(), out, atc)
+    assert error.code == "ATC106"
+    assert "OM002" in error.why
+
+
+def test_another_release_than_the_one_named_is_said(atc, out):
+    assert not any("--cann says" in note for note in compile_(mlp(), out, atc).notes)
+    notes_ = compile_(mlp(), out, atc, cann="8.0.0").notes
+    assert "--cann says 8.0.0, the ATC that ran is of 8.3.RC1" in notes_
 
 
 def test_memory_is_said_when_the_kernel_killed(atc, out, monkeypatch):

@@ -10,7 +10,7 @@ from cannc.compiler.backends.atc import config_files, precision
 from cannc.compiler.backends.atc.diagnosis import NodeFacts
 from cannc.compiler.backends.atc.discovery import Atc, require_atc
 from cannc.compiler.backends.atc.handover import MODEL_FILE, HandOver, prepare
-from cannc.compiler.backends.atc.job import Job, deliver
+from cannc.compiler.backends.atc.job import Job, check_artifact, deliver
 from cannc.compiler.backends.atc.refusal import refuse
 from cannc.compiler.backends.atc.resolve import resolve
 from cannc.compiler.backends.atc.table import option_table
@@ -24,8 +24,6 @@ from cannc.compiler.core.graphs import walk
 from cannc.compiler.core.provenance import origins
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
-from cannc.compiler.om.partitions import PartitionType
-from cannc.compiler.om.reader import OmFile
 from cannc.op_support.checker import check
 
 FUSION_FILE, KEEP_FILE = "fusion_switch.json", "keep_dtype.txt"
@@ -45,18 +43,18 @@ class AtcBackend:
             UsageError: ATC would refuse the options; ``BCK003`` the unit has no target.
             UnsupportedOpError: ``BCK004`` ATC would refuse nodes.
             MissingToolError: ``BCK002`` there is no ATC.
-            ToolchainError: ``ATC101`` to ``ATC105`` it ran and failed.
+            ToolchainError: ``ATC101`` to ``ATC106`` it ran and failed.
         """
         if unit.target is None:
             raise UsageError("BCK003", "no target SoC", fix="give --soc, e.g. Ascend910B4")
         check_writable(out, unit.source)
         atc = None if options.dry_run else require_atc(options.atc)
-        target = _with_release(unit.target, atc)
+        target, release_notes = _with_release(unit.target, atc)
         flags, notes = _flags(unit, target, options)
         copy = prepare(unit.model, target)
         report = check(_as_unit(unit, copy), target, on_disk_too=False)
         require_support(report)
-        notes += notes_of(report)
+        notes += [*release_notes, *notes_of(report)]
         if options.golden:
             flags |= {"fusion_switch_file": FUSION_FILE, "quant_dumpable": "1"}
         if copy.float32_nodes and _converts(flags):
@@ -70,23 +68,25 @@ class AtcBackend:
             )
             job = Job(atc, command, folder, options.timeout_s)
             written, more = job.run(_node_facts(unit, copy))
-            weights = OmFile.open(written).find(PartitionType.WEIGHTS_DATA)
+            weight_bytes = check_artifact(written)
             deliver(written, folder, out)
         return CompileResult(
             path=out,
             size_bytes=out.stat().st_size,
-            weight_bytes=weights.size if weights else 0,
+            weight_bytes=weight_bytes,
             device=target.soc,
             notes=(*notes, *more),
             command=shlex.join(command),
         )
 
 
-def _with_release(target: Target, atc: Atc | None) -> Target:
+def _with_release(target: Target, atc: Atc | None) -> tuple[Target, list[str]]:
     """Let the installed release decide where the user named none: ATC's parsers differ."""
-    if target.cann is None and atc is not None and atc.version is not None:
-        return Target.parse(target.soc, atc.version)
-    return target
+    if atc is None or atc.version is None or target.cann == atc.version:
+        return target, []
+    if target.cann is None:
+        return Target.parse(target.soc, atc.version), []
+    return target, [f"--cann says {target.cann}, the ATC that ran is of {atc.version}"]
 
 
 def _flags(

@@ -55,7 +55,8 @@ def prepare(model: ir.Model, target: Target) -> HandOver:
         ModelError: ``ATC070`` an opset that no plugin is registered for, ``ATC071`` a fused
             operator without a name in the default domain.
     """
-    single = single_import_only(target) is True
+    # Where it is not known which form a release takes, the one that all of them take.
+    single = single_import_only(target) is not False
     copy = model.clone()
     # Before the functions go: dtypes behind fused nodes follow from their bodies.
     infer_shapes(copy)

@@ -13,8 +13,10 @@ from pathlib import Path
 from cannc.compiler.backends.atc import environment, process
 from cannc.compiler.backends.atc.diagnosis import SUCCESS_LINE, NodeFacts, diagnose, warnings
 from cannc.compiler.backends.atc.discovery import Atc
-from cannc.compiler.core.errors import ToolchainError
+from cannc.compiler.core.errors import ModelError, ToolchainError
 from cannc.compiler.core.onnx_io import copy_file
+from cannc.compiler.om.partitions import PartitionType
+from cannc.compiler.om.reader import OmFile
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,25 @@ class Job:
         """Return the artifact, also under the name that it gets with host code inside."""
         found = sorted(self.folder.glob("*.om"), key=lambda file: len(file.name))
         return found[0] if found else None
+
+
+def check_artifact(written: Path) -> int:
+    """Return the bytes of the weights in an artifact.
+
+    Raises:
+        ToolchainError: ``ATC106`` it is no offline model.
+    """
+    try:
+        weights = OmFile.open(written).find(PartitionType.WEIGHTS_DATA)
+    except ModelError as error:
+        raise ToolchainError(
+            "ATC106",
+            "ATC wrote a file that is no offline model",
+            where=str(written),
+            why=f"{error.code}: {error.what}",
+            fix=f"look for a full disk; whole log: {written.parent / LOG_FILE}",
+        ) from error
+    return weights.size if weights else 0
 
 
 def deliver(written: Path, folder: Path, out: Path) -> None:

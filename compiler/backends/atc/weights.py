@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,13 +49,11 @@ def _link(source: Path, folder: Path, links: dict[Path, str]) -> str:
         name = f"weights{len(links)}.data"
         links[source] = name
         try:
-            os.link(source, folder / name)
+            # No hard link: onnx and onnx-ir refuse to read a data file that has two of them, so
+            # the user's own model could not be opened as long as this folder exists.
+            (folder / name).symlink_to(source)
         except OSError:
-            # Another file system, or the file belongs to somebody else.
-            try:
-                (folder / name).symlink_to(source)
-            except OSError:
-                shutil.copyfile(source, folder / name)
+            shutil.copyfile(source, folder / name)
     return links[source]
 
 
