@@ -14,11 +14,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from cannc.compiler.runtime.session import Session
-from cannc.golden.render_csv import to_csv
-from cannc.golden.render_html import to_html
-from cannc.golden.render_json import to_json
-from cannc.quant.report import QuantReport
 
 import cannc
 from cannc.compiler import pipeline
@@ -31,9 +26,14 @@ from cannc.compiler.frontend.packages import fetch_package
 from cannc.compiler.frontend.source import Source, call_source
 from cannc.compiler.recipe import Recipe, load_recipe
 from cannc.compiler.runtime.host_session import HostSession
+from cannc.compiler.runtime.session import Session
 from cannc.golden.compare import compare
+from cannc.golden.render_csv import to_csv
+from cannc.golden.render_html import to_html
+from cannc.golden.render_json import to_json
 from cannc.golden.report import GoldenReport
 from cannc.op_support.report import SupportReport
+from cannc.quant.report import QuantReport
 
 Progress = Callable[[str], None]
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class _Job:
         unit.save(self.folder / "final.onnx")
         support = self._stage("check", lambda: self._check(unit))
         artifact = self._stage("compile", lambda: self._compile(unit))
-        report = self._stage("compare", lambda: self._compare(original, artifact))
+        report = self._stage("compare", lambda: self._compare(artifact))
         figures = self._stage("evaluate", lambda: self._evaluate(original, artifact))
         quant = QuantReport.of(unit) if plan.quantize is not None else None
         result = BuildResult(
@@ -223,8 +223,9 @@ class _Job:
         out = self.folder / f"{self.plan.name}.om"
         return pipeline.compile(unit, out, self.plan.compile.backend)
 
-    def _compare(self, original: CompileUnit, artifact: Path) -> GoldenReport:
+    def _compare(self, artifact: Path) -> GoldenReport:
         section = self.plan.compare
+        original = self.folder / "original.onnx"
         report = compare(original, artifact, mode=section.mode, thresholds=section.thresholds)
         write_text(self.folder / "report.json", to_json(report))
         write_text(self.folder / "report.csv", to_csv(report))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.console import Console
 from rich.text import Text
 
@@ -61,11 +63,12 @@ def print_build(console: Console, result: BuildResult) -> None:
 
 def summarize_quant(report: QuantReport) -> str:
     """Return one line: how many weights, their bytes before and after, what was skipped."""
-    before, after = report.bytes_before, report.bytes_after
-    share = f"{after / before:.0%}" if before else "-"
+    float32 = sum(4 * math.prod(row.shape) for row in report.quantized if row.bytes_before)
+    after = report.bytes_after
+    share = f", {after / float32:.1%} of float32" if float32 else ""
     return (
-        f"{len(report.quantized)} weights {report.scheme}, {size(before)} -> {size(after)} "
-        f"({share}), {len(report.skipped)} skipped"
+        f"{len(report.quantized)} weights {report.scheme}: {size(after)}{share}; "
+        f"{len(report.skipped)} skipped"
     )
 
 
@@ -83,9 +86,10 @@ def _facts(result: BuildResult) -> list[tuple[str, object]]:
     facts.append(("tensors", _tensor_counts(report)))
     worst = report.culprits[0] if report.culprits else None
     if worst is not None:
-        cosine, rel_l2, _ = _figures(worst, isolated=True)
+        _, rel_l2, _ = _figures(worst, isolated=True)
+        bound = f"{worst.severity:.2f} of what is allowed"
         name = f"{worst.node} ({worst.op_type})"
-        facts.append(("worst layer", f"{name}: isolated relative L2 {rel_l2}, cosine {cosine}"))
+        facts.append(("worst layer", f"{name}: adds relative L2 {rel_l2}, {bound}"))
     for layer in report.outputs:
         cosine, rel_l2, _ = _figures(layer, isolated=False)
         facts.append((f"output {layer.name}", f"cosine {cosine}, relative L2 {rel_l2}"))
@@ -111,6 +115,6 @@ def _figures(layer: Layer, *, isolated: bool) -> tuple[str, str, str]:
 
 def _tensor_counts(report: GoldenReport) -> str:
     counts = dict(report.counts)
-    rows = counts.pop("rows")
+    rows, failed = counts.pop("rows"), counts.pop("failed")
     parts = [f"{count} {kind}" for kind, count in counts.items() if count]
-    return f"{rows} original tensors: {', '.join(parts)}"
+    return f"{rows} original: {', '.join(parts)}; {failed} over their threshold"

@@ -24,7 +24,7 @@ def check(site: Site, entry: Operator) -> Iterator[Finding]:
         yield site.finding(
             "OP040",
             Severity.RISK,
-            f"input {index} ('{value.name}') is not constant; its value decides shapes",
+            f"input {index} is not constant; its value decides shapes",
             source="value dependence of the GE kernels",
             cure="fix the input shapes so that it folds to a constant",
         )
