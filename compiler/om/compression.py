@@ -16,21 +16,23 @@ _BASE = 127
 _MAX_DIGITS = 4  # 127**4 names; a hostile key of millions of digits would take forever
 
 
-def decompress(model: Any, path: Path) -> None:
+def decompress(model: Any, path: Path, inherited: Dictionary | None = None) -> Dictionary | None:
     """Replace coded attribute names and values of all ops, in place; a plain model stays as is.
+
+    Args:
+        model: The ModelDef.
+        path: Named in errors.
+        inherited: Dictionary of the file's first model, for models that have none of their own.
+
+    Returns:
+        The dictionary used, None when there is none.
 
     Raises:
         ModelError: ``OM006`` the dictionary is missing or does not fit its use.
     """
-    if VERSION_ATTR not in model.attr:
-        return
-    names: list[str] = typed(model.attr, NAMES_ATTR, "list:s", [])
-    values: list[str] = typed(model.attr, VALUES_ATTR, "list:s", [])
-    uses: list[bool] = typed(model.attr, USES_ATTR, "list:b", [])
-    if len(names) != len(uses):
-        why = f"{len(names)} names but {len(uses)} flags"
-        raise damaged("OM006", "the attribute dictionary is broken", path, why)
-    dictionary = _Dictionary(names, values, uses, path)
+    dictionary = Dictionary.of(model, path) or inherited
+    if dictionary is None:
+        return None
     for graph in model.graph:
         for op in graph.op:
             dictionary.expand(op.attr)
@@ -39,15 +41,30 @@ def decompress(model: Any, path: Path) -> None:
     for name in (VERSION_ATTR, NAMES_ATTR, VALUES_ATTR, USES_ATTR):
         if name in model.attr:
             del model.attr[name]
+    return dictionary
 
 
-class _Dictionary:
+class Dictionary:
     """The tables that coded names and values index."""
 
     def __init__(self, names: list[str], values: list[str], uses: list[bool], path: Path) -> None:
         self.names, self.values, self.uses, self.path = names, values, uses, path
 
+    @classmethod
+    def of(cls, model: Any, path: Path) -> Dictionary | None:
+        """Return the dictionary that a ModelDef carries; None when it is not compressed."""
+        if VERSION_ATTR not in model.attr:
+            return None
+        names: list[str] = typed(model.attr, NAMES_ATTR, "list:s", [])
+        values: list[str] = typed(model.attr, VALUES_ATTR, "list:s", [])
+        uses: list[bool] = typed(model.attr, USES_ATTR, "list:b", [])
+        if len(names) != len(uses):
+            why = f"{len(names)} names but {len(uses)} flags"
+            raise damaged("OM006", "the attribute dictionary is broken", path, why)
+        return cls(names, values, uses, path)
+
     def expand(self, attrs: AttrMap) -> None:
+        """Give the attributes their names and values back, in place."""
         for key in [key for key in attrs if key.startswith("\0")]:
             index = self._index(key)
             name = self.names[index]

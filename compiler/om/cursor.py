@@ -11,15 +11,17 @@ _I64 = struct.Struct("<q")
 
 
 class Cursor:
-    """Reads a byte string from front to back and never past its end.
+    """Reads bytes from front to back and never past their end.
 
     Args:
-        data: The bytes.
+        data: The bytes, or a view of a mapped file; what is skipped is not read from it.
         path: The file they come from.
         fault: Makes the error to raise out of `path` and a reason.
     """
 
-    def __init__(self, data: bytes, path: Path, fault: Callable[[Path, str], Exception]) -> None:
+    def __init__(
+        self, data: bytes | memoryview, path: Path, fault: Callable[[Path, str], Exception]
+    ) -> None:
         self._data, self._path, self._fault, self._at = data, path, fault, 0
 
     @property
@@ -29,10 +31,14 @@ class Cursor:
 
     def bytes(self, count: int) -> bytes:
         """Return the next `count` bytes."""
+        self.skip(count)
+        return bytes(self._data[self._at - count : self._at])
+
+    def skip(self, count: int) -> None:
+        """Pass over the next `count` bytes."""
         if count > self.left:
             raise self.bad(f"{count} bytes announced, {self.left} are left")
         self._at += count
-        return self._data[self._at - count : self._at]
 
     def text(self, count: int) -> str:
         """Return the next `count` bytes as UTF-8, damaged ones replaced."""

@@ -33,7 +33,9 @@ class Binary:
     vendor: str = ""
 
 
-def read_kernels(data: bytes, path: Path, magic: int = ITEM_MAGIC) -> tuple[Binary, ...]:
+def read_kernels(
+    data: bytes | memoryview, path: Path, magic: int = ITEM_MAGIC
+) -> tuple[Binary, ...]:
     """Read a kernel store (TBE, custom AICPU) or, with its own magic, the custom ops.
 
     Raises:
@@ -46,12 +48,12 @@ def read_kernels(data: bytes, path: Path, magic: int = ITEM_MAGIC) -> tuple[Bina
         if tag != magic:
             raise cursor.bad(f"item {len(found)} starts with {tag:#x} instead of {magic:#x}")
         name = cursor.text(name_bytes)
-        cursor.bytes(size)
+        cursor.skip(size)
         found.append(Binary(name, size))
     return tuple(found)
 
 
-def read_libraries(data: bytes, path: Path) -> tuple[Binary, ...]:
+def read_libraries(data: bytes | memoryview, path: Path) -> tuple[Binary, ...]:
     """Read SO_BINS.
 
     Raises:
@@ -65,7 +67,7 @@ def read_libraries(data: bytes, path: Path) -> tuple[Binary, ...]:
         if tag != ITEM_MAGIC:
             raise cursor.bad(f"library {len(found)} starts with {tag:#x}")
         name, vendor = cursor.text(name_bytes), cursor.text(vendor_bytes)
-        cursor.bytes(size)
+        cursor.skip(size)
         found.append(Binary(name, size, SO_KINDS.get(kind, f"unknown kind {kind}"), vendor))
     if len(found) != count:
         raise cursor.bad(f"{count} libraries announced, {len(found)} found")

@@ -6,7 +6,8 @@ weights stay in the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import mmap
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from google.protobuf.message import DecodeError
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.om import own
 from cannc.compiler.om.attributes import to_dict, typed
-from cannc.compiler.om.compression import decompress
+from cannc.compiler.om.compression import Dictionary, decompress
 from cannc.compiler.om.decode import decode_model
 from cannc.compiler.om.faults import damaged
-from cannc.compiler.om.header import BUNDLE, FLOW, HEADER_BYTES, VERSION_2, Header
+from cannc.compiler.om.header import BUNDLE, FLOW, HEADER_BYTES, MAGIC, VERSION_2, Header
 from cannc.compiler.om.inout_info import InOutInfo
 from cannc.compiler.om.kernels import (
     CUSTOM_OP_MAGIC,
@@ -47,12 +48,14 @@ class OmFile:
         base: File offset of the header; not 0 for a model inside a bundle.
         header: The header.
         tables: Partition table of each model in the file; the first belongs to the root graph.
+        root: For one of several models (see `models`), the first of them; else None.
     """
 
     path: Path
     base: int
     header: Header
     tables: tuple[Table, ...]
+    root: OmFile | None = None
 
     @classmethod
     def open(cls, path: Path) -> OmFile:
@@ -90,9 +93,16 @@ class OmFile:
         """The partitions of the root model."""
         return self.tables[0]
 
-    def find(self, kind: PartitionType, model: int = 0) -> Partition | None:
-        """Return the first partition of a type in one of the models, as loaders do."""
-        return next((part for part in self.tables[model] if part.type == kind), None)
+    @cached_property
+    def models(self) -> tuple[OmFile, ...]:
+        """Each model of the file by itself; the file itself where there is only one."""
+        first = replace(self, tables=self.tables[:1]) if len(self.tables) > 1 else self
+        rest = (replace(self, tables=(table,), root=first) for table in self.tables[1:])
+        return (first, *rest)
+
+    def find(self, kind: PartitionType) -> Partition | None:
+        """Return the root model's first partition of a type, as loaders do."""
+        return next((part for part in self.partitions if part.type == kind), None)
 
     def read(self, partition: Partition) -> bytes:
         """Return a partition's bytes."""
@@ -100,23 +110,36 @@ class OmFile:
             stream.seek(partition.offset)
             return stream.read(partition.size)
 
-    @cached_property
+    def mapped(self, partition: Partition) -> memoryview:
+        """Return a partition's bytes without reading them before they are looked at."""
+        with self.path.open("rb") as stream:
+            pages = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return memoryview(pages)[partition.offset : partition.offset + partition.size]
+
+    @property
     def definition(self) -> Any:
         """The ``ge.proto.ModelDef`` of the root model, attribute compression undone.
 
         Raises:
-            ModelError: ``OM004`` it is missing or unreadable, ``OM005`` encrypted.
+            ModelError: ``OM004`` it is missing or unreadable, ``OM005`` encrypted, ``OM006`` its
+                attribute dictionary is broken.
         """
-        return self.read_definition(0)
+        return self._decoded[0]
 
-    def read_definition(self, model: int) -> Any:
-        """Return the ModelDef of one of the models in the file; see `definition`."""
+    @cached_property
+    def _decoded(self) -> tuple[Any, Dictionary | None]:
+        """The definition, and the dictionary that later models of the file may use too."""
+        definition = self._parsed()
+        inherited = self.root._decoded[1] if self.root else None
+        return definition, decompress(definition, self.path, inherited)
+
+    def _parsed(self) -> Any:
         if self.header.encrypted:
             why = "the header says that its contents are encrypted"
             raise damaged("OM005", "the model is encrypted", self.path, why, "ask for a plain file")
-        part = self.find(PartitionType.MODEL_DEF, model)
+        part = self.find(PartitionType.MODEL_DEF)
         if part is None:
-            kinds = ", ".join(p.name for p in self.tables[model])
+            kinds = ", ".join(p.name for p in self.partitions)
             if self.header.model_type in (FLOW, BUNDLE):
                 kinds += "; it is a container of several models"
             raise damaged("OM004", "there is no model definition", self.path, f"found {kinds}")
@@ -129,7 +152,6 @@ class OmFile:
         except DecodeError as error:
             why = f"its {part.size} bytes are no ge.proto.ModelDef"
             raise damaged("OM004", "the model definition cannot be read", self.path, why) from error
-        decompress(definition, self.path)
         return definition
 
     @cached_property
@@ -167,14 +189,14 @@ class OmFile:
         found: list[Binary] = []
         for kind, magic in _KERNEL_STORES.items():
             part = self.find(kind)
-            found += read_kernels(self.read(part), self.path, magic) if part else ()
+            found += read_kernels(self.mapped(part), self.path, magic) if part else ()
         return tuple(found)
 
     @cached_property
     def libraries(self) -> tuple[Binary, ...]:
         """Shared libraries that travel with the model."""
         part = self.find(PartitionType.SO_BINS)
-        return read_libraries(self.read(part), self.path) if part else ()
+        return read_libraries(self.mapped(part), self.path) if part else ()
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
@@ -189,10 +211,13 @@ class OmFile:
 
     @cached_property
     def bundled(self) -> tuple[OmFile, ...]:
-        """The models of a bundle; empty for any other file."""
-        if self.header.model_type != BUNDLE:
-            return ()
-        parts = [p for p in self.partitions if p.type == PartitionType.BUNDLE_MODEL_INFO]
+        """The whole files inside a bundle or flow model; empty for any other file.
+
+        Parts of a flow model in another format are left out.
+        """
+        parts = [p for p in self.partitions if p.type == _MEMBERS.get(self.header.model_type)]
+        if self.header.model_type == FLOW:
+            parts = [p for p in parts if bytes(self.mapped(p)[: len(MAGIC)]) == MAGIC]
         return tuple(self._open(self.path, p.offset, p.offset + p.size) for p in parts)
 
     def to_model(self) -> ir.Model:
@@ -212,6 +237,7 @@ class OmFile:
         return decode_model(self.definition, self.weight_region)
 
 
+_MEMBERS = {BUNDLE: PartitionType.BUNDLE_MODEL_INFO, FLOW: PartitionType.FLOW_SUBMODEL}
 _KERNEL_STORES = {
     PartitionType.TBE_KERNELS: ITEM_MAGIC,
     PartitionType.CUST_AICPU_KERNELS: ITEM_MAGIC,

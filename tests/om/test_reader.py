@@ -117,7 +117,7 @@ def test_several_models_in_one_file(tmp_path):
     path.write_bytes(header.pack() + body)
     file = OmFile.open(path)
     assert [len(table) for table in file.tables] == [2, 1]
-    assert [file.read_definition(i).name for i in range(2)] == ["root", "sub"]
+    assert [model.definition.name for model in file.models] == ["root", "sub"]
     path.write_bytes(Header(model_length=len(body) + 4, model_num=2).pack() + body + bytes(4))
     with pytest.raises(ModelError, match="partition table"):
         OmFile.open(path)
