@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from cannc.compiler.core.unit import CompileUnit
+from cannc.compiler.memory.plan import MemoryPlan
+from cannc.compiler.memory.planner import Optimizer
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class CompileOptions:
         timeout_s: Seconds after which ATC is stopped.
         golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
         dry_run: Check and hand over, but do not run ATC; the result holds the command.
+        max_workspace: Bytes that the arena of a run may take; the host keeps it or refuses.
+        memory_optimizer: ``recompute``: cheap values may be computed twice to keep it.
     """
 
     precision: Literal["keep", "fp16"] | None = None
@@ -36,6 +40,8 @@ class CompileOptions:
     timeout_s: float | None = None
     golden: bool = False
     dry_run: bool = False
+    max_workspace: int | None = None
+    memory_optimizer: Optimizer = "none"
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class CompileResult:
         device: What the artifact runs on, as reports must say it.
         notes: What the user should know, e.g. how many operators the target would refuse.
         command: The command of ATC, as a shell takes it; "" from the host.
+        memory: What a run needs; None from ATC, which plans by itself.
     """
 
     path: Path
@@ -57,6 +64,7 @@ class CompileResult:
     device: str
     notes: tuple[str, ...] = ()
     command: str = ""
+    memory: MemoryPlan | None = None
 
 
 class Backend(Protocol):

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import google.protobuf
 
 import cannc
 from cannc.compiler.backends.base import CompileOptions, CompileResult
-from cannc.compiler.backends.host_options import apply_options
+from cannc.compiler.backends.host_options import apply_options, planned_sizes
 from cannc.compiler.backends.readback import check_same
 from cannc.compiler.backends.support import notes_of, require_support
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.files import check_writable
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
+from cannc.compiler.memory.planner import plan_memory
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.om.writer import write_om
@@ -46,6 +48,7 @@ class HostBackend:
             UsageError: ``BCK003`` the unit has no target, or the path cannot be written, or ATC
                 or the host would refuse the options.
             UnsupportedOpError: ``BCK004`` the target refuses operators, and support is required.
+            WorkspaceError: ``MEM001`` a run needs more than ``options.max_workspace``.
             ModelError: onnxruntime refuses the graph, or the container cannot express it.
         """
         target = unit.target
@@ -54,19 +57,30 @@ class HostBackend:
                 "BCK003", "no target SoC", fix="give --soc, e.g. Ascend910B4 or Ascend310P3"
             )
         check_writable(out, unit.source)
+        given = unit
         unit, notes = apply_options(unit, options, target)
         report = check(unit, target)
         if options.require_support:
             require_support(report)
         stamped = unit.copy()
         stamped.stamp()
+        planned = plan_memory(
+            stamped.model,
+            planned_sizes(given, options, target),
+            budget=options.max_workspace,
+            optimizer=options.memory_optimizer,
+            open_model=given.model,
+        )
         name = options.name or out.stem
         temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.om")
         try:
-            write_om(stamped.model, temporary, name=name, attributes=_attributes(target))
+            attributes = {**_attributes(target), **planned.attributes()}
+            write_om(
+                planned.model, temporary, name=name, attributes=attributes, memory=planned.places
+            )
             om = OmFile.open(temporary)
             read_back = om.to_model()
-            check_same(stamped.model, read_back)
+            check_same(planned.model, read_back)
             # Loading it here is what `run` will do; without folding no weight is read.
             HostSession(read_back, fuse=False, low_memory=True)
             weights = om.find(PartitionType.WEIGHTS_DATA)
@@ -74,12 +88,14 @@ class HostBackend:
         finally:
             temporary.unlink(missing_ok=True)
         log.info("wrote %s for %s", out, target.soc)
+        weight_bytes = weights.size if weights else 0
         return CompileResult(
             path=out,
             size_bytes=out.stat().st_size,
-            weight_bytes=weights.size if weights else 0,
+            weight_bytes=weight_bytes,
             device=HOST_DEVICE,
-            notes=(*notes, *notes_of(report)),
+            notes=(*notes, *planned.plan.notes(), *notes_of(report)),
+            memory=replace(planned.plan, weight_bytes=weight_bytes),
         )
 
 

@@ -9,12 +9,13 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from cannc.compiler.backends.atc.names import split
 from cannc.compiler.backends.atc.resolve import resolve
-from cannc.compiler.backends.atc.shapes import Shapes, feeds
+from cannc.compiler.backends.atc.shapes import Dim, Shapes, feeds
 from cannc.compiler.backends.base import CompileOptions
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.shapes import infer_shapes
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
+from cannc.compiler.memory.sizing import dim_sizes
 from cannc.compiler.runtime.casts import Casts
 
 _DTYPES = {
@@ -55,6 +56,36 @@ def apply_options(
     _type_outputs(model, options)
     infer_shapes(model)
     return shaped, tuple(resolved.notes)
+
+
+def planned_sizes(
+    unit: CompileUnit, asked: CompileOptions, target: Target
+) -> list[dict[str, tuple[int, ...]]]:
+    """Return the input shapes to plan memory for: gears, fixed shapes, else the example inputs."""
+    model = unit.model
+    examples = {name: tuple(array.shape) for name, array in unit.examples.items()}
+    if not asked.atc_options and not asked.gears:
+        return [{name: examples[name] for name in feeds(model) if name in examples}]
+    resolved = resolve(asked, model, target)
+    if resolved.gears is not None:
+        return list(resolved.gears.shapes(resolved.shapes))
+    given = {name: tuple(map(_greatest, dims)) for name, dims in resolved.shapes.items()}
+    sizes = dim_sizes(model, {name: dims for name, dims in given.items() if -1 not in dims})
+    found = {}
+    for name, value in feeds(model).items():
+        dims = given.get(name) or tuple(_size(dim, sizes) for dim in value.shape or (None,))
+        known = examples.get(name, dims)
+        found[name] = tuple(old if new == -1 else new for new, old in zip(dims, known, strict=True))
+    return [{name: dims for name, dims in found.items() if -1 not in dims}]
+
+
+def _greatest(dim: Dim) -> int:
+    """Return the size of a dim, of a range the greatest; -1 where it is open."""
+    return dim if isinstance(dim, int) else dim[1]
+
+
+def _size(dim: int | ir.SymbolicDim | None, sizes: Mapping[str, int]) -> int:
+    return dim if isinstance(dim, int) else sizes.get((dim and dim.value) or "", -1)
 
 
 def _fix_shapes(model: ir.Model, shapes: Shapes) -> None:

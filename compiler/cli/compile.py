@@ -66,6 +66,18 @@ def _atc_options(function: F) -> F:
     help="keep: the file's dtypes (default); fp16: float16 storage.",
 )
 @click.option("--require-support", is_flag=True, help="Exit 1 if ATC would refuse a node.")
+@click.option(
+    "--max-workspace",
+    metavar="2GB",
+    help="What tensors of a run may take, weights, inputs and outputs apart.",
+)
+@click.option(
+    "--memory-optimizer",
+    type=click.Choice(["none", "recompute"]),
+    default="none",
+    show_default=True,
+    help="recompute: compute cheap values twice to keep --max-workspace.",
+)
 @_atc_options
 @options.target
 @options.common
@@ -86,16 +98,20 @@ def compile(
 
     check_writable(out, model)
     result = pipeline.compile_model(model, out, backend, soc, cann, _options(**asked))
+    memory = result.memory.as_data() if result.memory is not None else None
+    data = {"schema_version": 1, **vars(result), "path": str(out), "memory": memory}
     if asked["dry_run"] and result.command:
-        if not write_json(json_out, dump({"schema_version": 1, **vars(result), "path": str(out)})):
+        if not write_json(json_out, dump(data)):
             click.echo(result.command)
         for note in () if quiet else result.notes:
             stderr().print(f"note: {note}", markup=False)
         return
-    if write_json(json_out, dump({"schema_version": 1, **vars(result), "path": str(out)})):
+    if write_json(json_out, dump(data)):
         return
     console = stdout()
     console.print(f"{out}: {size(result.size_bytes)}, {result.device}", markup=False)
+    if result.memory is not None and result.memory.arena_bytes is not None:
+        console.print(f"workspace: {size(result.memory.arena_bytes)}", markup=False)
     for note in result.notes:
         console.print(f"note: {note}", markup=False)
 
@@ -112,6 +128,8 @@ def _options(
     dry_run: bool,
     atc: Path | None,
     timeout: float | None,
+    max_workspace: str | None,
+    memory_optimizer: Literal["none", "recompute"],
 ) -> CompileOptions:
     from cannc.compiler.backends.atc.arguments import merge, parse_arguments
     from cannc.compiler.backends.base import CompileOptions
@@ -130,4 +148,6 @@ def _options(
         timeout_s=timeout,
         golden=golden,
         dry_run=dry_run,
+        max_workspace=options.parse_bytes("--max-workspace", max_workspace),
+        memory_optimizer=memory_optimizer,
     )

@@ -7,6 +7,7 @@ them explicitly: further inputs of the node, further Data ops inside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,9 @@ import onnx_ir as ir
 from cannc.compiler.core.errors import ModelError
 from cannc.compiler.core.graphs import subgraphs, unique
 from cannc.compiler.om import own
-from cannc.compiler.om.attributes import put, put_list, put_prefixed
+from cannc.compiler.om.attributes import put, put_list, put_prefixed, typed
 from cannc.compiler.om.descriptors import absent, describe, put_value_notes
+from cannc.compiler.om.memory import OpMemory, put_memory
 from cannc.compiler.om.node_attributes import encode_attributes
 from cannc.compiler.om.proto import ModelDef, TensorDescriptor
 from cannc.compiler.om.weights import WeightWriter, encode_tensor
@@ -27,8 +29,12 @@ RESERVED_TYPES = frozenset({"Data", "Const", "NetOutput"})
 OUTPUT_OP = "Node_Output"
 
 
-def encode_model(model: ir.Model, name: str, weights: WeightWriter) -> Any:
+def encode_model(
+    model: ir.Model, name: str, weights: WeightWriter, memory: Mapping[str, OpMemory]
+) -> Any:
     """Return the ModelDef of a model; its tensors are written to `weights` on the way.
+
+    `memory` tells, for nodes of the main graph by name, where their results lie in the arena.
 
     Raises:
         ModelError: ``OM020`` the model holds something that the container cannot express.
@@ -37,6 +43,9 @@ def encode_model(model: ir.Model, name: str, weights: WeightWriter) -> Any:
     _put_model_attributes(definition.attr, model)
     encoder = _Encoder(definition, weights)
     encoder.graph(model.graph, model.graph.name or name, captures=[])
+    for op in definition.graph[0].op:
+        if op.type not in RESERVED_TYPES:
+            put_memory(op, memory.get(typed(op.attr, own.NAME, "s", op.name)))
     return definition
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from cannc.compiler.core.errors import CanncError
 from cannc.compiler.om.attributes import to_dict
 from cannc.compiler.om.dtypes import FROM_GRAPH, packed_bytes
+from cannc.compiler.om.memory import memory_faults
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.om.weights import ALIGNMENT_BYTES, FIRST_OFFSET
@@ -80,6 +81,7 @@ def _model_faults(file: OmFile) -> Iterator[str]:
     if attrs.get("weight_size") != file.weight_region.size:
         yield f"weight_size {attrs.get('weight_size')} is not {file.weight_region.size}"
     yield from _attribute_faults("model", file.definition.attr)
+    yield from memory_faults(file.definition)
     names = [graph.name for graph in file.definition.graph]
     if len(set(names)) != len(names):
         yield "two graphs have one name"

@@ -22,6 +22,7 @@ from cannc.compiler.om.dtypes import ACL_DTYPE, ACL_UNDEFINED, FORMAT_ND
 from cannc.compiler.om.encode import encode_model
 from cannc.compiler.om.header import HEADER_BYTES, Header
 from cannc.compiler.om.inout_info import InOutInfo, TensorInfo
+from cannc.compiler.om.memory import OpMemory
 from cannc.compiler.om.partitions import PartitionType, pack_table, table_bytes
 from cannc.compiler.om.selfcheck import check_file
 from cannc.compiler.om.weights import WeightWriter
@@ -36,11 +37,16 @@ MODEL_DEF_LIMIT_BYTES = 2**31 - 1
 
 
 def write_om(
-    model: ir.Model, out: Path, *, name: str, attributes: Mapping[str, str | int | bytes]
+    model: ir.Model,
+    out: Path,
+    *,
+    name: str,
+    attributes: Mapping[str, str | int | bytes],
+    memory: Mapping[str, OpMemory] | None = None,
 ) -> None:
     """Write `out`, whole or not at all, after checking it by the rules of its readers.
 
-    The bytes depend on the model, `name` and `attributes` alone.
+    The bytes depend on the model, `name`, `attributes` and `memory` alone.
 
     Args:
         model: The model: functions, nested graphs and metadata included; not changed. Weights are
@@ -48,6 +54,7 @@ def write_om(
         out: Path of the .om file.
         name: Model name in the header (at most 31 bytes are kept) and in the graph.
         attributes: Further model attributes, e.g. the target.
+        memory: Node of the main graph, by name -> where its results lie in the arena of the plan.
 
     Raises:
         ModelError: ``OM020`` to ``OM029``: the model holds what the container cannot express.
@@ -56,16 +63,22 @@ def write_om(
     for source in {tensor.path for tensor in _mapped(model)}:
         check_writable(out, Path(source))
     with atomic_write(out) as stream:
-        _write(stream, model, name, attributes)
+        _write(stream, model, name, attributes, memory or {})
         stream.flush()
         check_file(Path(stream.name))
 
 
-def _write(stream: IO[bytes], model: ir.Model, name: str, attributes: Mapping[str, Scalar]) -> None:
+def _write(
+    stream: IO[bytes],
+    model: ir.Model,
+    name: str,
+    attributes: Mapping[str, Scalar],
+    memory: Mapping[str, OpMemory],
+) -> None:
     # The weights come first: their places are known once they are written, and MODEL_DEF, which
     # names the places, follows. Readers look partitions up by type.
     weights = WeightWriter(stream, HEADER_BYTES + table_bytes(3))
-    definition = encode_model(model, name, weights)
+    definition = encode_model(model, name, weights, memory)
     weight_bytes = weights.finish() if weights.used else 0
     _put_model_attributes(definition, model, weight_bytes, attributes)
     parts = {
