@@ -7,9 +7,11 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -372,6 +374,45 @@ def test_reading_the_version(tmp_path, file, text, version):
     found = find_atc(None, {"ASCEND_HOME_PATH": str(program.parent.parent)})
     assert found is not None
     assert found.version == version
+
+
+def test_a_link_into_a_component_folder_belongs_to_the_whole_toolkit(tmp_path):
+    program = atc_standin.install(tmp_path / "toolkit" / "compiler", version=None)
+    root = tmp_path / "toolkit"
+    (root / "compiler" / "opp").rename(root / "opp")
+    (root / "compiler" / "version.info").write_text("Version=8.2.0\n")
+    (root / "bin").mkdir()
+    (root / "bin" / "atc").symlink_to(program)
+    for path in (root / "bin" / "atc", program):
+        found = find_atc(path, {})
+        assert found is not None
+        assert (found.home, found.version) == (root, "8.2.0")
+
+
+def test_files_for_debugging_are_kept(atc, out):
+    result = compile_(mlp(), out, atc, atc_options={"op_debug_level": 1})
+    (folder,) = (path for path in out.parent.iterdir() if path.is_dir())
+    assert f"files for debugging kernels are in {folder}" in result.notes
+    assert (folder / "kernel_meta").is_dir()
+
+
+def test_an_interrupt_ends_atc_and_leaves_nothing(atc, out, tmp_path):
+    atc_standin.behave(atc, seconds=60)
+    model = save(mlp(), tmp_path / "m.onnx")
+    command = [sys.executable, "-c", "from cannc.compiler.cli.main import entry; entry()"]
+    command += ["compile", str(model)]
+    command += ["-o", str(out), "--soc", SOC, "--backend", "atc", "--atc", str(atc)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not atc_standin.calls(atc) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in said
+    assert [*out.parent.iterdir()] == []
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert f"{atc} --model" not in running.stdout
 
 
 def test_an_atc_that_cannot_start(out, tmp_path):

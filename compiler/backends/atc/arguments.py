@@ -68,7 +68,7 @@ def unknown(options: Iterable[str]) -> list[str]:
     """Return a note for each flag that the option table does not have; ATC gets it as it is."""
     known = [row.flag for row in option_table().options]
     return [
-        f"--{flag} is passed to ATC unchecked{nearest(flag, known)}"
+        f"--{flag} is passed to ATC unchecked (give paths in it from /){nearest(flag, known)}"
         for flag in options
         if flag not in known
     ]

@@ -61,7 +61,8 @@ class AtcBackend:
             flags.setdefault("keep_dtype", KEEP_FILE)
         if atc is None:
             return _describe(copy, flags, out, target, notes)
-        with work_folder(out) as folder:
+        debug = flags.get("op_debug_level", "0") != "0"
+        with work_folder(out, keep=debug) as folder:
             _write_files(copy, flags, folder)
             command = _command(
                 atc.path, flags, target, MODEL_FILE, options.name or safe_name(out.stem)
@@ -70,6 +71,7 @@ class AtcBackend:
             written, more = job.run(_node_facts(unit, copy))
             weight_bytes = check_artifact(written)
             deliver(written, folder, out)
+            more += [f"files for debugging kernels are in {folder}"] if debug else []
         return CompileResult(
             path=out,
             size_bytes=out.stat().st_size,

@@ -117,13 +117,15 @@ def _executable(path: Path) -> Path:
 
 
 def _home_of(path: Path) -> Path | None:
-    resolved = path.resolve()
-    for binary in _BINARIES:
-        depth = len(Path(binary).parts)
-        home = resolved.parents[depth - 1] if len(resolved.parents) >= depth else None
-        if home and home / binary == resolved and any(_version_files(home)):
-            return home
-    return None
+    """Return the toolkit that an executable belongs to: where the operator package lies.
+
+    ``bin/atc`` is often a link into a folder per component or per CPU, which has version files of
+    its own, so those are only the second choice.
+    """
+    parents = [*path.absolute().parents[:4], *path.resolve().parents[:4]]
+    with_operators = (parent for parent in parents if (parent / "opp").is_dir())
+    with_version = (parent for parent in parents if any(_version_files(parent)))
+    return next(with_operators, None) or next(with_version, None)
 
 
 def _version_files(home: Path) -> Iterator[Path]:

@@ -36,7 +36,7 @@ def clean_environment(atc: Atc, base: Mapping[str, str] | None = None) -> dict[s
         mine.add(str(Path(given["VIRTUAL_ENV"]) / "bin"))
     kept["PATH"] = os.pathsep.join(p for p in _paths(given, "PATH") if p not in mine)
     python = _toolkit_part(_paths(given, "PYTHONPATH"), given, atc)
-    if atc.home is not None and "ASCEND_OPP_PATH" not in given:
+    if atc.home and "ASCEND_OPP_PATH" not in given and (atc.home / "opp").is_dir():
         _add_toolkit(kept, atc.home)
         python = [*(str(atc.home / part) for part in _TOOLKIT_PYTHON), *python]
     if python:

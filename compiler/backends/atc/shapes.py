@@ -125,7 +125,7 @@ def check_name(flag: str, name: str, model: ir.Model) -> None:
         f"--{flag}: '{name}' is no input of the model{nearest(name, inputs)}",
         atc="E10017" if inside else "E10016",
         why="it is inside the graph" if inside else "",
-        fix=f"inputs: {', '.join(inputs)}",
+        fix=f"inputs: {', '.join(inputs)}; a ; stands between two of them",
     )
 
 
