@@ -163,7 +163,7 @@ def from_names(named: Mapping[str, Sequence[int]], base: Shapes, model: ir.Model
     return {"input_shape": format_shapes(shapes), "dynamic_dims": text}
 
 
-def orders(model: ir.Model, limit: int = 720) -> Iterator[Shapes]:
+def orders(model: ir.Model, limit: int = 24) -> Iterator[Shapes]:
     """Yield the model's own shapes with its varying inputs in every order, its own order first.
 
     The sizes of ``dynamic_dims`` follow the order of ``--input_shape``; where that was not given,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -11,7 +10,7 @@ from cannc.compiler.backends.atc import gears as gear_rules
 from cannc.compiler.backends.atc import precision
 from cannc.compiler.backends.atc.arguments import Given, normalize, unknown
 from cannc.compiler.backends.atc.config_files import check_files
-from cannc.compiler.backends.atc.consistency import graph_conflict, name_conflict
+from cannc.compiler.backends.atc.consistency import place
 from cannc.compiler.backends.atc.gears import Gears
 from cannc.compiler.backends.atc.names import check_names
 from cannc.compiler.backends.atc.refusal import refuse
@@ -119,7 +118,8 @@ def _resolve_shapes(result: Resolved, model: ir.Model, target: Target) -> None:
         check_shapes(result.shapes, model, target)
     if flag is not None:
         result.gears = Gears.parse(flag, options[flag], target)
-        _place_gears(result, model)
+        result.shapes, notes = place(result.gears, result.shapes, model)
+        result.notes += notes
     if flag == "dynamic_dims":
         options.setdefault("input_format", "ND")
     if result.shapes:
@@ -129,64 +129,6 @@ def _resolve_shapes(result: Resolved, model: ir.Model, target: Target) -> None:
             "the model keeps open dimensions: ATC builds a dynamic-shape artifact, which many "
             "operators do not support; --input-shape or --gears make it static"
         )
-
-
-def _place_gears(result: Resolved, model: ir.Model) -> None:
-    gears = result.gears
-    assert gears is not None
-    if result.shapes:
-        missing = {
-            name: dims for name, dims in declared(model).items() if name not in result.shapes
-        }
-        result.shapes = {**result.shapes, **missing}
-        gear_rules.check_places(gears, result.shapes)
-        _check_consistent(gears, result.shapes, model)
-        return
-    candidates = gear_rules.orders(model) if gears.flag == "dynamic_dims" else [declared(model)]
-    first: Shapes | None = None
-    for shapes in candidates:
-        if first is None:
-            first = shapes
-            gear_rules.check_places(gears, shapes)
-        if _conflict(gears, shapes, model) is None:
-            result.shapes = shapes
-            break
-    else:
-        _check_consistent(gears, first or {}, model)
-    if result.shapes != first or [*result.shapes] != [*(first or {})]:
-        order = ", ".join(name for name, dims in result.shapes.items() if -1 in dims)
-        result.notes.append(f"--dynamic_dims without --input_shape: the order taken is {order}")
-
-
-def _check_consistent(gears: Gears, shapes: Shapes, model: ir.Model) -> None:
-    conflict = _conflict(gears, shapes, model)
-    if conflict is not None:
-        raise refuse(
-            "ATC048",
-            gears.flag,
-            f"--{gears.flag}: the sizes of a gear do not fit each other",
-            why=conflict,
-            fix=f"sizes follow the -1 of {format_shapes(shapes)}, in that order",
-        )
-
-
-def _conflict(gears: Gears, shapes: Shapes, model: ir.Model) -> str | None:
-    sizes = [*gears.shapes(shapes)]
-    for one in sizes:
-        found = name_conflict(model, one)
-        if found:
-            return f"gear {_text(one)}: {found}"
-    if graph_conflict(model, {}) is not None:
-        return None  # shape inference fails on the open model already, so it cannot judge gears
-    for one in sizes:
-        found = graph_conflict(model, one)
-        if found:
-            return f"gear {_text(one)}: {found}"
-    return None
-
-
-def _text(sizes: Mapping[str, tuple[int, ...]]) -> str:
-    return "; ".join(f"{name}:{','.join(map(str, dims))}" for name, dims in sizes.items())
 
 
 def _open_dims(shapes: Shapes, model: ir.Model) -> bool:
