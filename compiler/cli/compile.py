@@ -93,11 +93,12 @@ def compile(
 ) -> None:
     """Compile MODEL to an .om artifact with ATC, or with the embedded host backend."""
     from cannc.compiler import pipeline
-    from cannc.compiler.cli.console import dump, size, stderr, stdout, write_json
+    from cannc.compiler.cli.console import busy, dump, size, stderr, stdout, write_json
     from cannc.compiler.core.files import check_writable
 
     check_writable(out, model)
-    result = pipeline.compile_model(model, out, backend, soc, cann, _options(**asked))
+    with busy(f"compiling {out.name}", quiet=quiet):
+        result = pipeline.compile_model(model, out, backend, soc, cann, _options(**asked))
     memory = result.memory.as_data() if result.memory is not None else None
     data = {"schema_version": 1, **vars(result), "path": str(out), "memory": memory}
     if asked["dry_run"] and result.command:

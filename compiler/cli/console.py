@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +26,18 @@ def stdout() -> Console:
 def stderr() -> Console:
     """Return a console for progress and notes."""
     return Console(file=sys.stderr, highlight=False)
+
+
+@contextmanager
+def busy(text: str, *, quiet: bool) -> Iterator[None]:
+    """Show on a terminal that work goes on and for how long; log lines take its place with -v."""
+    if quiet or not sys.stderr.isatty() or logging.getLogger("cannc").isEnabledFor(logging.INFO):
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=stderr(), transient=True) as progress:
+        progress.add_task(text, total=None)
+        yield
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -405,6 +405,18 @@ def test_files_for_debugging_are_kept(atc, out):
     assert (folder / "kernel_meta").is_dir()
 
 
+def test_a_terminal_shows_that_work_goes_on(atc, out, tmp_path, capsys, monkeypatch):
+    model = save(mlp(), tmp_path / "m.onnx")
+    arguments = ["compile", str(model), "-o", str(out), "--soc", SOC, "--atc", str(atc)]
+    assert main(arguments) == 0
+    assert "compiling" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(arguments) == 0
+    assert "compiling m.om" in capsys.readouterr().err
+    assert main([*arguments, "--quiet"]) == 0
+    assert "compiling" not in capsys.readouterr().err
+
+
 def test_an_interrupt_ends_atc_and_leaves_nothing(atc, out, tmp_path):
     atc_standin.behave(atc, seconds=60)
     model = save(mlp(), tmp_path / "m.onnx")
