@@ -61,25 +61,9 @@ def load_folder(folder: Path, inputs: Mapping[str, Array] | None = None) -> Exam
     )
     tensors = {name: torch.as_tensor(array) for name, array in (inputs or {}).items()}
     tensors = tensors or _tokenized(transformers, folder)
-    return Example(_without_cache(torch, model), tensors, _text_axes(tensors))
-
-
-def _without_cache(torch: Any, model: Any) -> Any:
-    """Wrap the model so that it returns plain named tensors and no key/value cache."""
-    config = model.config
-    if getattr(config, "use_cache", False):
-        config.use_cache = False
-
-    class Plain(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, **inputs: Any) -> dict[str, Any]:
-            result = self.model(**inputs, return_dict=True)
-            return {key: value for key, value in result.items() if torch.is_tensor(value)}
-
-    return Plain()
+    # A key/value cache among the outputs is no tensor; decoding with one is another graph.
+    model.config.use_cache = False
+    return Example(model, tensors, _text_axes(tensors))
 
 
 def _tokenized(transformers: Any, folder: Path) -> dict[str, Any]:
