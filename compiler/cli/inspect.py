@@ -93,7 +93,7 @@ def _diff(file: Path, other: Path, json_out: str | None) -> int:
     console = stdout()
     _print(console, diff_sections(report))
     for note in report.notes:
-        console.print(note, markup=False)
+        console.print(_safe(note), markup=False)
     if report.same:
         console.print("no differences", markup=False)
     return code
@@ -124,17 +124,18 @@ def _print(console: Console, tables: Iterable[Section]) -> None:
     for index, section in enumerate(tables):
         if index:
             console.print()
+        exact = not section.columns
         rows = [
-            [_size(c, exact=not section.columns) if isinstance(c, Bytes) else c for c in row]
+            [_size(c, exact=exact) if isinstance(c, Bytes) else _safe(c) for c in row]
             for row in section.rows
         ]
-        grid = table(section.title, section.columns or ("", ""), rows)
+        grid = table(_safe(section.title), section.columns or ("", ""), rows)
         grid.show_header = bool(section.columns)
         for column, cells in zip(grid.columns, zip(*section.rows, strict=False), strict=False):
             if all(isinstance(cell, int) for cell in cells):
                 column.justify = "right"
         if not section.rows:
-            console.print(Text(f"{section.title}: none"))
+            console.print(Text(f"{_safe(section.title)}: none"))
             continue
         console.print(grid)
 
@@ -146,15 +147,24 @@ def _size(count: int, *, exact: bool) -> str:
     return f"{size(count)} ({count} bytes)" if exact and count >= 1000 else size(count)
 
 
+def _safe(value: object) -> str:
+    """Return text that cannot steer the terminal: names in a file may hold anything."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in str(value))
+
+
+def _line(text: str) -> str:
+    return _safe(text).replace("\n", "\\n")
+
+
 def _print_graph(found: Inspection) -> None:
     """Print one line per op, whatever the width: lines are for grep."""
     for index, model in enumerate(found.models):
         for graph in model.graph or ():
             label = f"model {index} " if len(found.models) > 1 else ""
-            click.echo(f"# {label}{graph.name}: {len(graph.ops)} ops")
+            click.echo(_line(f"# {label}{graph.name}: {len(graph.ops)} ops"))
             for op in graph.ops:
-                click.echo(str(op))
-            click.echo(f"# outputs: {', '.join(graph.outputs)}")
+                click.echo(_line(str(op)))
+            click.echo(_line(f"# outputs: {', '.join(graph.outputs)}"))
     for member in found.members:
-        click.echo(f"# {member.name}")
+        click.echo(_line(f"# {member.name}"))
         _print_graph(member)

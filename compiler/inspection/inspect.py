@@ -27,6 +27,8 @@ from cannc.compiler.inspection.facts import (
     Unread,
 )
 from cannc.compiler.inspection.package import read_package
+from cannc.compiler.inspection.texts import no_text
+from cannc.compiler.om.faults import damaged
 from cannc.compiler.om.header import BUNDLE, FLOW, HEADER_BYTES, MAGIC, ZIP_MAGIC, Header
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
@@ -145,6 +147,9 @@ def _om(
 def _with_onnx(found: Inspection, file: OmFile, reading: Reading) -> Inspection:
     """Describe the graph of a host artifact by the ONNX model that it is."""
     model = file.to_model()
+    if garbled := no_text(model):
+        why = f"the name {garbled} is no text"
+        raise damaged("OM007", "the graph in the file is broken", file.path, why)
     name_nodes(model)
     facts = onnx_facts.model_facts(model, reading)
     container, gears = found.models[0].container, found.models[0].gears
@@ -206,14 +211,20 @@ def read_loosely(path: Path, reading: Reading) -> ir.Model:
         reading.unread.append(Unread("graph", f"{error.what}: {error.why}", error.code))
     try:
         model = ir.from_proto(proto)
-        name_nodes(model)
     except _BROKEN as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(
-            "ONNX001",
-            "not a readable ONNX model",
-            where=str(path),
-            why=why,
-            fix="export or download the file again (python -m onnx.checker names more details)",
-        ) from error
+        raise _no_model(path, why) from error
+    if garbled := no_text(model):
+        raise _no_model(path, f"the name {garbled} is no text")
+    name_nodes(model)
     return model
+
+
+def _no_model(path: Path, why: str) -> ModelError:
+    return ModelError(
+        "ONNX001",
+        "not a readable ONNX model",
+        where=str(path),
+        why=why,
+        fix="export or download the file again (python -m onnx.checker names more details)",
+    )

@@ -61,6 +61,8 @@ class Dictionary:
         if len(names) != len(uses):
             why = f"{len(names)} names but {len(uses)} flags"
             raise damaged("OM006", "the attribute dictionary is broken", path, why)
+        if not all(isinstance(name, str) for name in names):
+            raise damaged("OM006", "the attribute dictionary is broken", path, "a name is no text")
         return cls(names, values, uses, path)
 
     def expand(self, attrs: AttrMap) -> None:

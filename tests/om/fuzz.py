@@ -16,6 +16,7 @@ import onnx_ir as ir
 from tests.support.om_files import branching, written
 
 from cannc.compiler.core.errors import CanncError
+from cannc.compiler.inspection.inspect import inspect_file
 from cannc.compiler.om.reader import OmFile
 
 LIMIT_SECONDS = 2.0
@@ -65,6 +66,7 @@ def read_everything(path: Path) -> None:
     for part in ("tilings", "weights", "bundled"):
         _attempt(lambda part=part: getattr(file, part))  # type: ignore[misc]
     _attempt(lambda: _use(file.to_model()))
+    _attempt(lambda: inspect_file(path, with_graph=True))
 
 
 def _attempt(action) -> None:
