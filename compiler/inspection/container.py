@@ -25,6 +25,7 @@ from cannc.compiler.om import own
 from cannc.compiler.om.attributes import to_dict
 from cannc.compiler.om.header import MODEL_TYPES, Header
 from cannc.compiler.om.kernels import Binary
+from cannc.compiler.om.memory import PLAN
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import MODEL_DEF_LIMIT_BYTES, OmFile
 
@@ -48,8 +49,8 @@ _SIZES = ("weights", "tbe_kernels", "cust_aicpu_kernels", "task_info", "so_store
 _REGIONS = "sub_memory_info"
 _SIZE_LIST = "om_info_list"
 _MEMORY_SUFFIX = "_size"
-# Own attributes that are shown elsewhere: the model's metadata, and function bodies.
-_SHOWN_ELSEWHERE = (own.META, own.FUNCTIONS, own.OPSET, own.PRODUCER)
+# Own attributes that are shown elsewhere: the model's metadata, function bodies, plan.
+_SHOWN_ELSEWHERE = (own.META, own.FUNCTIONS, own.OPSET, own.PRODUCER, PLAN)
 
 
 @dataclass

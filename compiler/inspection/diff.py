@@ -32,6 +32,7 @@ _OF_ONE_FORMAT = frozenset(
         "metadata",
         "package",
         "manifest",
+        "memory plan",
         "gears",
     }
 )

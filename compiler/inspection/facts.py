@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cannc.compiler.inspection.graphs import Graph
+from cannc.compiler.memory.plan import MemoryPlan
 
 SCHEMA_VERSION = 1
 
 Kind = Literal["host-only", "device", "graph-only", "kirin", "unknown", "encrypted"]
-Dims = "tuple[int | str, ...] | None"
 
 
 @dataclass(frozen=True)
@@ -390,6 +390,7 @@ class Inspection:
         models: The models.
         onnx: What only ONNX models have.
         cannc: What cannc left in the model.
+        memory_plan: What a run of a host artifact needs, an estimate for the target.
         package: Contents of an om2 package.
         members: The files inside a bundle or flow model.
         unread: Parts that were not read, and why.
@@ -405,6 +406,7 @@ class Inspection:
     models: tuple[ModelFacts, ...] = ()
     onnx: OnnxFacts | None = None
     cannc: CanncFacts | None = None
+    memory_plan: MemoryPlan | None = None
     package: PackageFacts | None = None
     members: tuple[Inspection, ...] = ()
     unread: tuple[Unread, ...] = ()

@@ -158,6 +158,7 @@ def _with_onnx(found: Inspection, file: OmFile, reading: Reading) -> Inspection:
         models=(replace(facts, name=file.definition.name, container=container, gears=gears),),
         onnx=onnx_facts.onnx_facts(model, None),
         cannc=own_facts.own_facts(model, file.model_attributes, reading),
+        memory_plan=own_facts.memory_plan(file.model_attributes, reading),
     )
 
 

@@ -13,6 +13,8 @@ from cannc.compiler.core.provenance import MODEL_KEY, Provenance
 from cannc.compiler.core.unit import LOG_KEY, SOC_KEY, Stage
 from cannc.compiler.inspection.container import Reading
 from cannc.compiler.inspection.facts import CanncFacts, QuantFacts, StageFacts, Unread
+from cannc.compiler.memory.plan import MemoryPlan
+from cannc.compiler.om.memory import PLAN
 from cannc.quant.report import QUANT_KEY, QuantReport
 
 T = TypeVar("T")
@@ -38,13 +40,7 @@ def own_facts(
         return None
 
     def read(key: str, action: Callable[[str], T], default: U) -> T | U:
-        if key not in props:
-            return default
-        try:
-            return action(props[key])
-        except _FOREIGN as error:
-            reading.unread.append(Unread(f"metadata {key}", f"{type(error).__name__}: {error}"))
-            return default
+        return _read(f"metadata {key}", props.get(key), action, default, reading)
 
     soc, cann = read(SOC_KEY, _target, ("", ""))
     original, fates = read(MODEL_KEY, lambda text: _fates(text, model), ("", {}))
@@ -57,6 +53,35 @@ def own_facts(
         history=read(LOG_KEY, _history, ()),
         quant=read(QUANT_KEY, _quant, None),
     )
+
+
+def memory_plan(attributes: Mapping[str, Any], reading: Reading) -> MemoryPlan | None:
+    """Return the memory plan among the model attributes of a host artifact."""
+
+    def parse(text: str) -> MemoryPlan:
+        data = {**json.loads(text), "weight_bytes": attributes.get("weight_size")}
+        plan = MemoryPlan.from_data(data)
+        sizes = [value for name, value in vars(plan).items() if name.endswith("_bytes")]
+        sizes += [holding.bytes for holding in plan.holdings]
+        if not all(size is None or type(size) is int for size in sizes):
+            message = f"{sizes} are no byte counts"
+            raise TypeError(message)
+        return plan
+
+    return _read(f"attribute {PLAN}", attributes.get(PLAN), parse, None, reading)
+
+
+def _read(
+    part: str, text: object, action: Callable[[str], T], default: U, reading: Reading
+) -> T | U:
+    """Return what `action` makes of a text; note the part when it has another form."""
+    if not isinstance(text, str):
+        return default
+    try:
+        return action(text)
+    except _FOREIGN as error:
+        reading.unread.append(Unread(part, f"{type(error).__name__}: {error}"))
+        return default
 
 
 def _text(value: Any) -> str:

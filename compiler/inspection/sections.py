@@ -18,8 +18,10 @@ from cannc.compiler.inspection.facts import (
     WeightSummary,
 )
 from cannc.compiler.inspection.names import tensor_text
+from cannc.compiler.memory.plan import MemoryPlan
 
 MOST_ROWS = 20
+MOST_CHANGES = 50
 _LONG_TEXT = 300
 
 
@@ -58,6 +60,8 @@ def sections(found: Inspection) -> Iterator[Section]:
         yield from _onnx(found.onnx)
     if found.cannc is not None:
         yield from _cannc(found.cannc)
+    if found.memory_plan is not None:
+        yield from _memory_plan(found.memory_plan)
     if found.unread:
         rows = tuple((u.part, f"{u.why} [{u.code}]" if u.code else u.why) for u in found.unread)
         yield Section("Not read", ("part", "why"), rows)
@@ -66,11 +70,14 @@ def sections(found: Inspection) -> Iterator[Section]:
 
 
 def diff_sections(report: DiffReport) -> Iterator[Section]:
-    """Yield one table per section that differs."""
+    """Yield one table per section that differs; the JSON has every row."""
     marks = {"added": "+", "removed": "-", "changed": "~"}
     for section, count in report.summary.items():
         changes = [change for change in report.changes if change.section == section]
-        rows = tuple((marks[c.change], c.item, c.before, c.after) for c in changes)
+        shown = changes[:MOST_CHANGES]
+        rows = tuple((marks[c.change], c.item, c.before, c.after) for c in shown)
+        if len(shown) < count:
+            rows += (("", f"and {count - len(shown)} more (--json lists all)", "", ""),)
         yield Section(f"{section}: {count} differ", ("", "item", report.before, report.after), rows)
 
 
@@ -278,6 +285,33 @@ def _cannc(facts: CanncFacts) -> Iterator[Section]:
     notes = tuple((stage.name, note) for stage in facts.history for note in stage.notes)
     if notes:
         yield Section("Notes of passes", ("pass", "note"), notes)
+
+
+def _memory_plan(plan: MemoryPlan) -> Iterator[Section]:
+    sizes = {
+        "arena": plan.arena_bytes,
+        "no arena can be below": plan.lower_bound_bytes,
+        "in the order given": plan.given_order_bytes,
+        "inputs": plan.input_bytes,
+        "outputs": plan.output_bytes,
+        "weights": plan.weight_bytes,
+    }
+    values: dict[str, object] = {k: Bytes(size) for k, size in sizes.items() if size}
+    if plan.peak_node:
+        values["peak at"] = plan.peak_node
+    for index, shapes in enumerate(filter(None, plan.sizes)):
+        texts = [f"{name} {'x'.join(map(str, dims))}" for name, dims in shapes.items()]
+        values["planned for" if not index else f"and for ({index})"] = ", ".join(texts)
+    for index, note in enumerate(plan.notes()):
+        values["note" if not index else f"note {index + 1}"] = note
+    yield _pairs("Memory plan (estimate)", values)
+    if plan.holdings:
+        rows = tuple(
+            (Bytes(h.bytes), h.name, "x".join(map(str, h.shape)), f"{h.node} ({h.op_type})")
+            for h in plan.holdings
+        )
+        columns = ("size", "tensor", "shape", "made by")
+        yield Section("Largest tensors at the peak", columns, rows)
 
 
 def _pairs(title: str, values: Mapping[str, object]) -> Section:

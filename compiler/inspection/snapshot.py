@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,8 @@ def _facts(found: Inspection) -> dict[str, dict[str, str]]:
         names = ("ir_version", "producer", "domain", "model_version", "doc")
         facts["onnx"] = {name: str(getattr(onnx, name)) for name in names}
         facts["functions"] = {f"{f.domain}::{f.name}": f"{f.nodes} nodes" for f in onnx.functions}
+    if found.memory_plan is not None:
+        facts["memory plan"] = _flat(asdict(found.memory_plan))
     if found.package is not None:
         facts["package"] = {name: f"{size} bytes" for name, size in found.package.files.items()}
         facts["manifest"] = _flat(found.package.manifest)
@@ -149,7 +151,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, str]:
     """Return the leaves of a JSON value, named by their path."""
     if isinstance(value, dict):
         entries = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         entries = [(str(index), item) for index, item in enumerate(value)]
     else:
         return {prefix or "value": str(value)}

@@ -10,6 +10,7 @@ from tests.support.om_files import branching, written
 import cannc
 from cannc.compiler.core.errors import ModelError
 from cannc.compiler.inspection.inspect import inspect_file
+from cannc.compiler.inspection.sections import sections
 from cannc.compiler.om.writer import write_om
 
 
@@ -165,3 +166,30 @@ def test_notes_that_are_damaged_are_named(tmp_path):
         assert [u.part for u in found.unread] == [f"metadata {key}"]
         h.set_model_props(proto, {key: "[]" if key != "cannc.log" else "[1]"})
         assert inspect_file(save(proto, tmp_path / "m.onnx")).unread
+
+
+def static_mlp():
+    proto = wide_mlp()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    return proto
+
+
+def test_the_memory_plan_of_a_host_artifact(tmp_path):
+    path = cannc.compile(static_mlp(), tmp_path / "m.om", backend="host", soc="Ascend910B4")
+    found = inspect_file(path)
+    plan = found.memory_plan
+    assert plan.arena_bytes >= plan.lower_bound_bytes > 0
+    assert plan.weight_bytes == found.models[0].container.memory["weight_size"]
+    titles = {section.title: section for section in sections(found)}
+    assert "arena" in dict(titles["Memory plan (estimate)"].rows)
+    assert len(titles["Largest tensors at the peak"].rows) == len(plan.holdings) > 0
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"sizes": [1], "holdings": []}', '{"sizes": [], "holdings": [3]}']
+)
+def test_a_damaged_memory_plan_is_named(tmp_path, text):
+    found = inspect_file(written(mlp(), tmp_path / "m.om", cannc_memory_plan=text).path)
+    assert found.memory_plan is None
+    assert [u.part for u in found.unread] == ["attribute cannc_memory_plan"]
+    assert any(section.title == "Not read" for section in sections(found))
