@@ -1,7 +1,7 @@
 """Offsets of buffers in one arena, so that no two that are live together overlap.
 
-Several greedy orders are tried; then the buffers that stick out above the lower bound are placed
-earlier and earlier, which is a local search over orders. All of it is deterministic.
+Several greedy orders are tried; then a local search over orders puts buffers that stick out above
+the lower bound before ones that were in their way. All of it is deterministic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from cannc.compiler.memory.liveness import Buffer
 
 _SEARCH_WORK = 3_000_000
 """Pairs of buffers that the local search may look at; a few seconds at most."""
-_MOST_ROUNDS = 400
+_MOST_ROUNDS = 1000
+_ESCAPE = 0.1
+"""Chance to go on from a worse order, which leads out of dead ends."""
 _MOST_PAIRS = 4_000_000
 """Pairs of buffers that are live together; above it only the order of time is tried."""
 
@@ -139,22 +141,38 @@ def _improve(
     order: list[int],
     bound: int,
 ) -> Placement:
-    """Place what sticks out above the bound earlier, until nothing does or work runs out."""
+    """Search for a better order until the bound is reached or the work is done."""
     work = sum(map(len, together)) + len(found)
     chance = random.Random(0)
-    current = order
-    tried = best
-    for _ in range(min(_MOST_ROUNDS, _SEARCH_WORK // max(work, 1))):
+    current, tried = order, best
+    for _ in range(min(_MOST_ROUNDS, _SEARCH_WORK // work)):
         if best.arena <= bound:
             break
-        rank = {index: place for place, index in enumerate(current)}
-        above = [i for i in current if tried.offsets[i] + found[i].size > bound]
-        moved = chance.choice(above)
-        rank[moved] = chance.randrange(rank[moved]) - 1 if rank[moved] else -1
-        candidate = sorted(current, key=lambda index: (rank[index], index != moved))
+        candidate = _moved(found, together, current, tried, bound, chance)
         attempt = _greedy(found, together, candidate)
-        if attempt.arena <= tried.arena:
+        if attempt.arena <= tried.arena or chance.random() < _ESCAPE:
             current, tried = candidate, attempt
         if attempt.arena < best.arena:
             best = attempt
     return best
+
+
+def _moved(
+    found: Sequence[Buffer],
+    together: Sequence[Sequence[int]],
+    order: list[int],
+    tried: Placement,
+    bound: int,
+    chance: random.Random,
+) -> list[int]:
+    """Return the order with one buffer that sticks out put before one that was in its way."""
+    rank = {index: place for place, index in enumerate(order)}
+    ends = [offset + b.size for offset, b in zip(tried.offsets, found, strict=True)]
+    for limit in (tried.arena - 1, bound):
+        index = chance.choice([i for i in order if ends[i] > limit])
+        earlier = [other for other in together[index] if rank[other] < rank[index]]
+        if earlier:
+            before = rank[chance.choice(earlier)]
+            rest = [other for other in order if other != index]
+            return [*rest[:before], index, *rest[before:]]
+    return order

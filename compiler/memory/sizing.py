@@ -111,11 +111,11 @@ def forms_at(model: ir.Model, shapes: InputShapes) -> dict[str, Form]:
     for value in _feeds(bound):
         given = shapes.get(value.name or "")
         value.shape = ir.Shape(given) if given is not None else _substitute(value.shape, sizes)
-    for value in bound.graph.outputs:
-        if value.producer() is not None:
-            value.shape = None  # what is declared would win over what is inferred
     known = _forms(bound)
     for _ in range(_ROUNDS):
+        for value in bound.graph.outputs:
+            if value.producer() is not None:
+                value.shape = None  # what is declared would win over what is inferred
         infer_shapes(bound)
         known |= _forms(bound)
         complete = all(key in known for key, _ in _keyed(bound))
