@@ -44,7 +44,7 @@ def read_model(path: Path) -> ir.Model:
     try:
         model = ir.from_proto(proto)
     except (ValueError, TypeError, KeyError, RuntimeError, NotImplementedError) as error:
-        raise _not_a_model(path, str(error)) from error
+        raise not_a_model(path, str(error)) from error
     for _, graph in all_graphs(model.graph):
         ir.external_data.set_base_dir(graph, path.parent)
     return model
@@ -63,7 +63,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
         )
     if path.stat().st_size > PROTOBUF_LIMIT_BYTES:
         why = "an ONNX file over 2 GB cannot be decoded; keep weights in external data"
-        raise _not_a_model(path, why)
+        raise not_a_model(path, why)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -76,17 +76,17 @@ def read_proto(path: Path) -> onnx.ModelProto:
 def decode_proto(data: bytes, path: Path) -> onnx.ModelProto:
     """Decode the bytes of an ONNX model; `path` is named in errors."""
     if data.startswith(b"version https://git-lfs"):
-        raise _not_a_model(path, "it is a Git LFS pointer; run 'git lfs pull' to get the model")
+        raise not_a_model(path, "it is a Git LFS pointer; run 'git lfs pull' to get the model")
     if not data:
-        raise _not_a_model(path, "the file is empty")
+        raise not_a_model(path, "the file is empty")
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
         why = "the bytes are not a serialized ONNX model: cut off, damaged, or another format"
-        raise _not_a_model(path, why) from error
+        raise not_a_model(path, why) from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
-        raise _not_a_model(path, "no graph in it: cut off, or another format")
+        raise not_a_model(path, "no graph in it: cut off, or another format")
     return proto
 
 
@@ -259,7 +259,8 @@ def _tensor_bytes(tensor: onnx.TensorProto) -> int:
     return (count * bits + 7) // 8
 
 
-def _not_a_model(path: Path, why: str) -> ModelError:
+def not_a_model(path: Path, why: str) -> ModelError:
+    """Return the error ``ONNX001`` for a file that holds no usable ONNX model."""
     return ModelError(
         "ONNX001",
         "not a readable ONNX model",

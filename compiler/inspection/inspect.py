@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from cannc.compiler.core.errors import CanncError, ModelError
 from cannc.compiler.core.graphs import name_nodes
-from cannc.compiler.core.onnx_io import read_proto
+from cannc.compiler.core.onnx_io import not_a_model, read_proto
 from cannc.compiler.core.soundness import check_sound
 from cannc.compiler.inspection import onnx_facts, own_facts
 from cannc.compiler.inspection.container import (
@@ -214,18 +214,8 @@ def read_loosely(path: Path, reading: Reading) -> ir.Model:
         model = ir.from_proto(proto)
     except _BROKEN as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise _no_model(path, why) from error
+        raise not_a_model(path, why) from error
     if garbled := no_text(model):
-        raise _no_model(path, f"the name {garbled} is no text")
+        raise not_a_model(path, f"the name {garbled} is no text")
     name_nodes(model)
     return model
-
-
-def _no_model(path: Path, why: str) -> ModelError:
-    return ModelError(
-        "ONNX001",
-        "not a readable ONNX model",
-        where=str(path),
-        why=why,
-        fix="export or download the file again (python -m onnx.checker names more details)",
-    )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pool
+from tests.support.device_om import tilings
 
 from cannc.compiler.core.errors import ModelError
 from cannc.compiler.om.header import Header
@@ -103,20 +104,11 @@ def test_libraries():
             read_libraries(broken, PATH)
 
 
-def tiling_bytes(version=2):
-    run = struct.pack("<QQIB3xiIII12x4x", 77, 4, 20, 0, 0, 0, 2, 0) + struct.pack("<qq", 512, 1024)
-    records = b"".join(
-        struct.pack("<BI", kind, len(value)) + value
-        for kind, value in ((0, run), (1, b"data"), (2, struct.pack("<qq", 5, 6)))
-    )
-    return struct.pack("<III", 0xDD776EFE, version, len(records)) + records
-
-
 def test_tilings():
-    (tiling,) = read_tilings(tiling_bytes(), PATH)
+    (tiling,) = read_tilings(tilings(), PATH)
     assert (tiling.key, tiling.block_dim, tiling.workspaces) == (77, 20, (512, 1024))
     assert (tiling.data_bytes, tiling.ids) == (4, (5, 6))
-    for broken in (tiling_bytes()[:-1], b"\0" + tiling_bytes()[1:], tiling_bytes(version=1), b""):
+    for broken in (tilings()[:-1], b"\0" + tilings()[1:], tilings(version=1), b""):
         with pytest.raises(ModelError) as caught:
             read_tilings(broken, PATH)
         assert caught.value.code == "OM012"

@@ -1,15 +1,13 @@
 """Reading files of every kind: real ones, and ones put together to have a certain form."""
 
-import struct
-
 import pytest
+from tests.support.device_om import bundle, narrow
 from tests.support.models import mlp
 from tests.support.om_files import SHARED, assembled, branching, written
 
 from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.om.attributes import put, put_list
-from cannc.compiler.om.header import HEADER_BYTES, VERSION_1, Header
-from cannc.compiler.om.partitions import PartitionType
+from cannc.compiler.om.header import HEADER_BYTES, Header
 from cannc.compiler.om.proto import ModelDef, ModelTaskDef
 from cannc.compiler.om.reader import OmFile
 
@@ -80,27 +78,11 @@ def test_a_device_file_gives_no_onnx_model():
     assert caught.value.code == "OM010"
 
 
-def narrow(parts, version=VERSION_1, **header):
-    """Return a file with a 32-bit table; version 1.0 has no model_num in its header."""
-    table, offset = struct.pack("<I", len(parts)), 0
-    for kind, data in parts:
-        table += struct.pack("<III", kind, offset, len(data))
-        offset += len(data)
-    body = table + b"".join(data for _, data in parts)
-    head = bytearray(Header(length=len(body), platform_version="1.11", **header).pack())
-    head[8:12] = struct.pack("<I", version)
-    if version == VERSION_1:
-        del head[156:160]
-        head += bytes(4)
-    return bytes(head) + body
-
-
 def test_version_1_header_and_32_bit_table(tmp_path):
     definition = ModelDef(name="old")
     definition.graph.add().op.add(name="a", type="Data")
-    path = tmp_path / "old.om"
-    path.write_bytes(narrow([(0, definition.SerializeToString()), (1, bytes(64))]))
-    file = OmFile.open(path)
+    parts = [(0, definition.SerializeToString()), (1, bytes(64))]
+    file = OmFile.open(narrow(tmp_path / "old.om", parts))
     assert file.header.platform_version == "1.11"
     assert file.header.model_num == 1
     assert file.definition.name == "old"
@@ -125,14 +107,7 @@ def test_several_models_in_one_file(tmp_path):
 
 def test_a_bundle_holds_whole_files(tmp_path):
     inner = written(mlp(), tmp_path / "inner.om").path.read_bytes()
-    table = struct.pack("<I4x", 2)
-    size = 8 + 2 * 24
-    table += struct.pack("<I4xQQ", PartitionType.BUNDLE_MODEL_VAR_INFO, size, 8)
-    table += struct.pack("<I4xQQ", PartitionType.BUNDLE_MODEL_INFO, size + 8, len(inner))
-    body = table + bytes(8) + inner
-    path = tmp_path / "bundle.om"
-    path.write_bytes(Header(model_length=HEADER_BYTES + len(body), model_type=5).pack() + body)
-    file = OmFile.open(path)
+    file = OmFile.open(bundle(tmp_path / "bundle.om", inner))
     (model,) = file.bundled
     assert [node.op_type for node in model.to_model().graph] == [
         "MatMul", "Add", "Relu", "MatMul", "Add",

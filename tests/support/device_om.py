@@ -122,14 +122,14 @@ def libraries() -> bytes:
     return struct.pack("<I", 1) + item
 
 
-def tilings() -> bytes:
-    """TILING_DATA with one tiling."""
+def tilings(version: int = 2) -> bytes:
+    """TILING_DATA with one tiling; 2 is the version in use."""
     run = struct.pack("<QQIB3xiIII12x4x", 77, 4, 20, 0, 0, 0, 2, 0) + struct.pack("<qq", 512, 1024)
     records = b"".join(
         struct.pack("<BI", kind, len(value)) + value
         for kind, value in ((0, run), (1, b"data"), (2, struct.pack("<qq", 5, 6)))
     )
-    return struct.pack("<III", 0xDD776EFE, 2, len(records)) + records
+    return struct.pack("<III", 0xDD776EFE, version, len(records)) + records
 
 
 def compressed(model: Any, *, dictionary: bool = True) -> Any:
