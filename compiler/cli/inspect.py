@@ -94,8 +94,6 @@ def _diff(file: Path, other: Path, json_out: str | None) -> int:
     _print(console, diff_sections(report))
     for note in report.notes:
         console.print(_safe(note), markup=False)
-    if report.same:
-        console.print("no differences", markup=False)
     return code
 
 
@@ -129,15 +127,16 @@ def _print(console: Console, tables: Iterable[Section]) -> None:
             [_size(c, exact=exact) if isinstance(c, Bytes) else _safe(c) for c in row]
             for row in section.rows
         ]
-        grid = table(_safe(section.title), section.columns or ("", ""), rows)
+        grid = table("", section.columns or ("", ""), rows)
+        # The title has a line of its own: above a narrow table it would be broken into pieces.
+        grid.title = None
         grid.show_header = bool(section.columns)
         for column, cells in zip(grid.columns, zip(*section.rows, strict=False), strict=False):
             if all(isinstance(cell, int) for cell in cells):
                 column.justify = "right"
-        if not section.rows:
-            console.print(Text(f"{_safe(section.title)}: none"))
-            continue
-        console.print(grid)
+        console.print(Text(_safe(section.title), "bold"))
+        if section.rows:
+            console.print(grid)
 
 
 def _size(count: int, *, exact: bool) -> str:

@@ -21,6 +21,7 @@ from cannc.compiler.om.attributes import get, kind_of, typed
 from cannc.compiler.om.descriptors import real_dtype
 from cannc.compiler.om.dtypes import packed_bytes
 from cannc.compiler.om.faults import damaged
+from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
 
 DOMAIN = "ge"
@@ -46,18 +47,20 @@ def as_onnx(file: OmFile, model: int = 0) -> ir.Model:
 
     Args:
         file: The artifact; weights stay mapped from it.
-        model: Which of the models in the file.
+        model: Which of the models in the file, those of a bundle's members counted on.
 
     Raises:
         ModelError: the graph is broken: codes of `OmFile.definition`, ``OM014``.
         UsageError: ``INS002`` there is no such model in the file.
     """
-    if not 0 <= model < len(file.models):
-        last = len(file.models) - 1
+    holders = [f for f in (file, *file.bundled) if f.find(PartitionType.MODEL_DEF)] or [file]
+    models = [each for holder in holders for each in holder.models]
+    if not 0 <= model < len(models):
+        last = len(models) - 1
         raise UsageError(
             "INS002", f"no model {model}", where="--model", fix=f"the file holds models 0 to {last}"
         )
-    chosen = file.models[model]
+    chosen = models[model]
     if chosen.is_host:
         return chosen.to_model()
     definition = chosen.definition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,15 +71,23 @@ def sections(found: Inspection) -> Iterator[Section]:
 
 
 def diff_sections(report: DiffReport) -> Iterator[Section]:
-    """Yield one table per section that differs; the JSON has every row."""
+    """Yield an overview, then one table per section that differs; the JSON has every row."""
+    counts = tuple(report.summary.items())
+    title = f"{report.before} -> {report.after}: {len(report.changes)} differences"
+    yield Section(title, (), counts or (("nothing", "differs"),))
     marks = {"added": "+", "removed": "-", "changed": "~"}
     for section, count in report.summary.items():
         changes = [change for change in report.changes if change.section == section]
         shown = changes[:MOST_CHANGES]
-        rows = tuple((marks[c.change], c.item, c.before, c.after) for c in shown)
+        rows = tuple((marks[c.change], c.item, _cut(c.before), _cut(c.after)) for c in shown)
         if len(shown) < count:
             rows += (("", f"and {count - len(shown)} more (--json lists all)", "", ""),)
-        yield Section(f"{section}: {count} differ", ("", "item", report.before, report.after), rows)
+        yield Section(f"{section}: {count} differ", ("", "item", "before", "after"), rows)
+
+
+def _cut(text: str) -> str:
+    """Return a text with digests short enough to be read."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"sha256 \1", text)
 
 
 def _what(found: Inspection) -> str:

@@ -103,7 +103,7 @@ def test_onnx_is_written_whole(tmp_path, host, device, capsys):
 
 def test_diff_tells_by_its_exit_code(tmp_path, device, host, capsys):
     assert run("inspect", host, "--diff", host) == 0
-    assert "no differences" in capsys.readouterr().out
+    assert "host.om -> host.om: 0 differences" in capsys.readouterr().out
     model = dev.definition()
     model.attr["memory_size"].i = 1
     other = dev.device_om(tmp_path / "other.om", model)

@@ -142,6 +142,17 @@ def test_one_of_several_models(tmp_path):
     assert caught.value.code == "INS002"
 
 
+def test_one_member_of_a_bundle(tmp_path):
+    model = dev.definition()
+    model.graph[0].op[6].type = "Gelu"
+    members = [dev.device_om(tmp_path / "m.om", m).read_bytes() for m in (None, model)]
+    found = reconstructed(dev.bundle(tmp_path / "b.om", *members), 1)
+    assert "Gelu" in {n.op_type for n in found.graph.node}
+    # Weights are found relative to the member.
+    weight = onnx.numpy_helper.to_array(found.graph.initializer[0])
+    assert weight.reshape(-1).view(np.uint8)[:4].tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.skipif(not REAL, reason="no real .om files here")
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
 def test_real_files(path, tmp_path):
