@@ -27,11 +27,10 @@ def check(
 
     Exit code 1 when something would be refused or silently computed wrongly.
     """
-    from cannc.op_support.sarif import to_sarif
-    from cannc.op_support.text import rows, summary
-
     from cannc.compiler import pipeline
     from cannc.compiler.cli.console import dump, stdout, table, write_json
+    from cannc.op_support.sarif import to_sarif
+    from cannc.op_support.text import rows, summary
 
     report = pipeline.check(model, soc, cann)
     if write_json(json_out, dump(report.to_json())):

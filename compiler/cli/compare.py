@@ -40,15 +40,14 @@ def compare(
 
     Exit code 1 when a graph output misses a threshold.
     """
-    from cannc.golden.render_csv import to_csv
-    from cannc.golden.render_html import to_html
-    from cannc.golden.render_json import to_json
-
     from cannc.compiler.cli.console import stdout, write_json
     from cannc.compiler.cli.summary import print_comparison
     from cannc.compiler.core.files import check_writable, write_text
     from cannc.compiler.frontend.inputs import read_inputs
     from cannc.golden.compare import compare as run_compare
+    from cannc.golden.render_csv import to_csv
+    from cannc.golden.render_html import to_html
+    from cannc.golden.render_json import to_json
 
     for path in filter(None, (html, csv_)):
         check_writable(path, golden, candidate)

@@ -33,12 +33,11 @@ def quantize(
     quiet: bool,
 ) -> None:
     """Quantize the weights of MODEL in the form that the target's kernels take."""
-    from cannc.quant.report import HEADER, QuantReport
-
     from cannc.compiler import pipeline
     from cannc.compiler.cli.console import stdout, table, write_json
     from cannc.compiler.cli.summary import summarize_quant
     from cannc.compiler.core.files import check_writable
+    from cannc.quant.report import HEADER, QuantReport
 
     check_writable(out, model)
     unit = pipeline.quantize(

@@ -31,12 +31,12 @@ def run(
 ) -> None:
     """Run MODEL.om on real or seeded random inputs; print outputs and latency."""
     import numpy as np
-    from cannc.compiler.runtime.latency import measure
-    from cannc.compiler.runtime.session import Session
 
     from cannc.compiler.cli.console import dump, stdout, table, write_json
     from cannc.compiler.core.files import atomic_write
     from cannc.compiler.frontend.inputs import read_inputs
+    from cannc.compiler.runtime.latency import measure
+    from cannc.compiler.runtime.session import Session
 
     with Session(artifact, backend, device) as session:
         feeds = read_inputs(input_specs) or session.random_inputs(seed=0)
