@@ -38,13 +38,13 @@ class _Builder:
         self.graph, self.all_forms, self.scope = graph, forms, scope
         self.program = Program()
         self.producer: dict[ir.Value, int] = {}
-        self.outputs = set(graph.outputs)
         self.root: dict[ir.Value, ir.Value] = {}
         self.measured: dict[ir.Value, tuple[Shape, int | None]] = {}
         nodes = list(graph)
         for node in nodes:
             self._trace(node)
-        # A tensor that a view shows to the caller is written there in the first place.
+        # A tensor that a view shows to the caller is written there in the first place; views of
+        # what lies outside the arena lie outside too (where they are copies, in another buffer).
         self.outside = {self._root(value) for value in (*graph.inputs, *graph.outputs)}
         last_random: tuple[int, ...] = ()
         for index, node in enumerate(nodes):
@@ -64,15 +64,7 @@ class _Builder:
         root, output = self._root(source), node.outputs[0]
         if self._measure(output)[1] != self._measure(root)[1]:
             return
-        if output in self.outputs:
-            if self._is_given(root) or root in self.outputs or root.graph is not self.graph:
-                return  # two buffers of the caller, or a weight and one: a copy
-            # From here on the root counts as that output; another output gets a copy.
-            self.outputs.add(root)
         self.root[output] = root
-
-    def _is_given(self, value: ir.Value) -> bool:
-        return value.producer() is None or value.const_value is not None
 
     def _measure(self, value: ir.Value) -> tuple[Shape, int | None]:
         """Return the shape with the most bytes over all gears, and the bytes."""

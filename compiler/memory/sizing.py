@@ -1,7 +1,7 @@
 """Concrete shapes of all values, for given sizes of the inputs.
 
 Where shape inference alone stops (ranges, slices by computed bounds), the small integer nodes that
-the shapes depend on are evaluated and inference goes on from there.
+the shapes depend on are evaluated and inference goes on from there, inside functions too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
+from onnx_ir.passes.common import InlinePass
 
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.graphs import all_graphs, subgraphs
@@ -118,9 +119,14 @@ def forms_at(model: ir.Model, shapes: InputShapes) -> dict[str, Form]:
                 value.shape = None  # what is declared would win over what is inferred
         infer_shapes(bound)
         known |= _forms(bound)
-        complete = all(key in known for key, _ in _keyed(bound))
-        if complete or not _evaluate(bound):
+        if all(key in known for key, _ in _keyed(bound)):
             break
+        if not _evaluate(bound):
+            if not bound.functions:
+                break
+            InlinePass()(
+                bound
+            )  # inference stops at bodies that compute shapes; evaluation can go on
     return {**_forms(model, sizes), **known}
 
 

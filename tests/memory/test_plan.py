@@ -12,8 +12,12 @@ from tests.support.models import mlp, parse
 from cannc.compiler.core.errors import CanncError, UsageError
 from cannc.compiler.core.unit import load
 from cannc.compiler.memory.blame import WorkspaceError
+from cannc.compiler.memory.builder import build_program
+from cannc.compiler.memory.liveness import peak
 from cannc.compiler.memory.plan import MemoryPlan
 from cannc.compiler.memory.planner import plan_memory
+from cannc.compiler.memory.recompute import recompute
+from cannc.compiler.memory.sizing import forms_at
 from cannc.compiler.om.memory import OUTSIDE, memory_of
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.om.writer import write_om
@@ -140,23 +144,19 @@ def test_graphs_inside_a_node_are_its_scratch_space():
 
 
 def test_random_operators_keep_their_order():
-    planned = plan(
-        """g (float[2, 128] x) => (float[1] y) {
-            [r1] a = RandomNormal <shape = [64, 128]> ()
-            [r2] b = RandomNormal <shape = [64, 128]> ()
-            [s1] sa = ReduceMax <keepdims: int = 0> (a)
-            [r3] c = RandomNormal <shape = [64, 128]> ()
-            [s2] sb = ReduceMax <keepdims: int = 0> (b)
-            [s3] sc = ReduceMax <keepdims: int = 0> (c)
-            m = ReduceMax <keepdims: int = 0> (x)
-            s = Sum(sa, sb, sc, m)
-            y = Reshape(s, one)
-        }""",
-        one=np.array([1], np.int64),
-    )
-    names = [node.name for node in planned.model.graph if node.op_type == "RandomNormal"]
-    assert planned.plan.reordered
-    assert names == ["r1", "r2", "r3"]
+    text = """g (float[1] x) => (float[1] y) {
+        [r1] a = RandomNormalLike(x0)
+        [r2] b = RandomNormalLike(x0)
+        [s2] sb = ReduceMax <keepdims: int = 1> (b)
+        [add] c = Add(a, sb)
+        [s1] sc = ReduceMax <keepdims: int = 1> (c)
+        y = Reshape(sc, one)
+    }"""
+    weights = {"x0": np.ones((64, 128), np.float32), "one": np.array([1], np.int64)}
+    assert not plan(text, **weights).plan.reordered
+    # The same with operators that draw nothing: one is used up before the other is made.
+    free = plan(text.replace("RandomNormalLike", "Softmax"), **weights)
+    assert [node.name for node in free.model.graph][:3] == ["r2", "s2", "r1"]
 
 
 DYNAMIC = """g (float[N, 128] x) => (float[N, 128] y) {
@@ -288,6 +288,49 @@ def test_recomputing_keeps_a_budget_that_the_order_cannot():
     assert planned.plan.arena_bytes <= budget
     feeds = {"x": np.array([[1], [2], [3], [4]], np.float32)}
     np.testing.assert_allclose(Machine(planned).run(feeds)["y"], 1024 * feeds["x"], rtol=1e-5)
+
+
+def recomputed(text, budget, **weights):
+    model = load(parse(text, **weights)).model
+    forms = [forms_at(model, {})]
+    changed, known, added = recompute(model, forms, budget)
+    before, after = (peak(build_program(m.graph, f)) for m, f in ((model, forms), (changed, known)))
+    return before, after, added
+
+
+WAITING = """g (float[4, 1] x) => (float[4, 1] y) {
+    [wide] a = Expand(x, shape)
+    [neg] n = SOURCE
+    [s1] sa = Softmax(a)
+    [r1] ra = ReduceSum(sa, axis)
+    [mm] m = MatMul(ra, up)
+    [s2] sm = Softmax(m)
+    [r2] rm = ReduceSum(sm, axis)
+    [mul] p = Mul(n, rm)
+    [r3] y = ReduceSum(p, axis)
+}"""
+EXPANDED = {
+    "shape": np.array([4, 1024], np.int64),
+    "axis": np.array([1], np.int64),
+    "up": np.ones((1, 1024), np.float32),
+}
+
+
+def test_what_a_value_is_computed_from_is_computed_again_too():
+    before, after, added = recomputed(WAITING.replace("SOURCE", "Neg(a)"), 0, **EXPANDED)
+    assert before == 3 * 16384
+    assert after <= 2 * 16384 + 512
+    assert set(added) >= {"wide__recompute", "neg__recompute"}
+
+
+def test_nothing_is_computed_twice_where_it_does_not_help():
+    # The Relu is cheap, but the Softmax under it would have to wait instead of it.
+    text = WAITING.replace("SOURCE", "Softmax <axis: int = 0> (a)").replace(
+        "Mul(n, rm)", "Mul(q, rm)"
+    )
+    text = text.replace("[s1]", "[relu] q = Relu(n)\n    [s1]")
+    before, after, added = recomputed(text, 0, **EXPANDED)
+    assert (after, added) == (before, ())
 
 
 def test_the_plan_travels_in_the_artifact(tmp_path):

@@ -70,3 +70,24 @@ def test_dims_without_a_name_are_named_by_place():
 )
 def test_gears_that_another_covers_are_left_out(rows, kept):
     assert [gear["x"] for gear in largest([{"x": row} for row in rows])] == kept
+
+
+def test_shapes_are_found_inside_functions_that_compute_them():
+    text = """<ir_version: 10, opset_import: ["" : 18, "npu" : 1]>
+    g (float[2, N] x) => (y) {
+        h = npu.Half(x)
+        y = Exp(h)
+    }
+    <domain: "npu", opset_import: ["" : 18]>
+    Half (x) => (y) {
+        zero = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        two = Constant <value_ints = [2]> ()
+        width = Shape <start = 1> (x)
+        middle = Div(width, two)
+        y = Slice(x, zero, middle, one)
+    }"""
+    model = load(parse(text)).model
+    forms = forms_at(model, {"x": (2, 10)})
+    assert forms["h"].shape == forms["y"].shape == (2, 5)
+    assert [node.op_type for node in model.graph] == ["Half", "Exp"]
