@@ -117,7 +117,20 @@ class _Copier:
             for place, value in enumerate(node.inputs):
                 if value is not None and self._is_earlier(value):
                     node.replace_input_with(place, self._copy(value, 0))
+        for old, copy in reversed(self.copies.items()):
+            if not old.uses() and not old.is_graph_output():
+                self._replace(old, copy)
         return self.added
+
+    def _replace(self, old: ir.Value, copy: ir.Value) -> None:
+        """Let the copy of a value that nobody reads any more stand for it: the node has moved."""
+        maker, mover = old.producer(), copy.producer()
+        assert maker is not None
+        assert mover is not None
+        self.added.remove(mover.name or "")
+        self.model.graph.remove(maker, safe=True)
+        mover.name, copy.name = maker.name, old.name
+        mover.metadata_props.update(maker.metadata_props)
 
     def _is_earlier(self, value: ir.Value) -> bool:
         """Is it the tensor, or a view of it, made before the reader?"""

@@ -78,6 +78,7 @@ def test_recomputing_lowers_the_peak_and_changes_no_number(proto, share):
     after = peak(build_program(changed.graph, known))
     assert after <= before
     assert len(changed.graph) == len(model.graph) + len(added)
+    assert {node.name for node in model.graph} | {*added} == {node.name for node in changed.graph}
     onnx.checker.check_model(ir.to_proto(changed), full_check=True)
     same(run(changed), run(proto))
     # The forms that it gives for the new values are those that inference finds.
