@@ -18,7 +18,7 @@ import onnxruntime
 import cannc
 from cannc.compiler import pipeline
 from cannc.compiler.core.errors import UnsupportedOpError, UsageError
-from cannc.compiler.core.files import write_text
+from cannc.compiler.core.files import make_folder, write_text
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.unit import CompileUnit
 from cannc.compiler.frontend.inputs import read_npz
@@ -97,7 +97,7 @@ def build(
     """
     path, folder = Path(recipe), Path(out)
     plan = load_recipe(path, dict(overrides or {}))
-    _make_folder(folder)
+    make_folder(folder)
     job = _Job(plan, path.parent, folder, progress)
     return job.run()
 
@@ -281,16 +281,3 @@ def _describe(path: Path) -> dict[str, Any]:
         while block := stream.read(1 << 20):
             state.update(block)
     return {"bytes": path.stat().st_size, "sha256": state.hexdigest()}
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            "IO002",
-            "cannot write the output",
-            where=str(folder),
-            why=error.strerror or str(error),
-            fix="choose a folder that you may write to",
-        ) from error

@@ -24,7 +24,10 @@ from cannc.compiler.core.target import Target, soc_table
 from cannc.compiler.core.unit import CompileUnit, ModelLike, load
 from cannc.compiler.frontend.inputs import fix_shapes
 from cannc.compiler.frontend.source import Dynamic, Source, call_source
+from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.host_runner import HostRunner
+from cannc.compiler.runtime.host_session import HostSession
+from cannc.compiler.runtime.ports import input_ports
 from cannc.golden.compare import compare
 from cannc.op_support.checker import check as check_support
 from cannc.op_support.kernels import kernel_gap
@@ -74,6 +77,7 @@ def convert(
         _check_runs(unit, inputs, input_shapes)
     else:
         unit, samples = _export(parsed, inputs, dynamic, offered)
+        prepare_feeds(input_ports(unit.model), unit.examples)
         _verify_export(unit, samples)
     if soc is not None:
         unit.target = Target.parse(soc)
@@ -295,8 +299,7 @@ def _check_runs(
         infer_shapes(unit.model)
     if inputs:
         unit.examples = dict(inputs)
-        outputs = [value.name or "" for value in unit.model.graph.outputs]
-        HostRunner().run(unit.model, inputs, outputs)
+        HostSession(unit.model).run(inputs, allow_nan=False)
 
 
 def _verify_final(

@@ -33,7 +33,7 @@ def run(
     import numpy as np
 
     from cannc.compiler.cli.console import dump, stdout, table, write_json
-    from cannc.compiler.core.files import atomic_write
+    from cannc.compiler.core.files import atomic_write, make_folder
     from cannc.compiler.frontend.inputs import read_inputs
     from cannc.compiler.runtime.latency import measure
     from cannc.compiler.runtime.session import Session
@@ -43,7 +43,7 @@ def run(
         outputs, latency = measure(session, feeds, warmup=warmup, repeat=repeat)
         facts = {"device": session.device_name, "init_ms": session.init_ms}
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         for name, array in outputs.items():
             with atomic_write(out / f"{name.replace('/', '_')}.npy") as stream:
                 np.save(stream, array)

@@ -69,6 +69,24 @@ def atomic_write(out: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def make_folder(folder: Path) -> None:
+    """Make an output folder, with the folders above it.
+
+    Raises:
+        UsageError: ``IO002`` it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            "IO002",
+            "cannot write the output",
+            where=str(folder),
+            why=error.strerror or str(error),
+            fix="choose a folder that you may write to",
+        ) from error
+
+
 def write_text(out: Path, text: str) -> None:
     """Write `text` as UTF-8, whole or not at all."""
     with atomic_write(out) as stream:

@@ -109,7 +109,7 @@ def export(example: Example) -> tuple[CompileUnit, list[Sample]]:
     example.module.eval()
     inputs = widen_unit_axes(example.inputs, example.dynamic)
     with torch.no_grad(), _quiet_exporter():
-        outputs = run_module(example, inputs)
+        outputs = _first_run(example, inputs)
         try:
             program = torch.onnx.export(
                 example.module,
@@ -178,6 +178,26 @@ def run_module(example: Example, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(result, (tuple, list)):
         return {f"output_{index}": value for index, value in enumerate(result)}
     return {"output": result}
+
+
+def _first_run(example: Example, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the module on its examples; what fails here is the model or its inputs, not the export.
+
+    Raises:
+        ModelError: ``EXP004``.
+    """
+    try:
+        return run_module(example, inputs)
+    except Exception as error:
+        given = ", ".join(f"{n} {str(t.dtype)[6:]}{[*t.shape]}" for n, t in inputs.items())
+        names = ", ".join(inspect.signature(example.module.forward).parameters)
+        raise ModelError(
+            "EXP004",
+            "the model itself fails in PyTorch on these inputs",
+            where=f"inputs {given}",
+            why=f"{type(error).__name__}: {error}",
+            fix=f"check names, shapes and dtypes; forward takes: {names}",
+        ) from error
 
 
 def widen_unit_axes(

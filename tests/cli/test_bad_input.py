@@ -146,7 +146,7 @@ def given(tmp_path, **arrays):
         ({"x": np.zeros((2, 8), bool)}, "bool"),
     ],
 )
-@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize("command", ["run", "compare", "convert", "optimize"])
 def test_bad_inputs(arrays, said, command, artifact, model, tmp_path, capsys):
     capsys.readouterr()
     path = given(tmp_path, **arrays)
@@ -154,6 +154,8 @@ def test_bad_inputs(arrays, said, command, artifact, model, tmp_path, capsys):
     arguments = {
         "run": ["run", artifact, "--inputs", path, "-o", out],
         "compare": ["compare", model, artifact, "--inputs", path, "--html", tmp_path / "r.html"],
+        "convert": ["convert", model, "-o", tmp_path / "c.onnx", "--inputs", path],
+        "optimize": ["optimize", model, "-o", out, "--verify", "final", "--inputs", path],
     }[command]
     before = listing(tmp_path)
     assert main([str(a) for a in arguments]) == 2
@@ -178,6 +180,15 @@ def test_unwritable_output(index, model, tmp_path, capsys):
     before = listing(tmp_path)
     refused(capsys, arguments, "IO002")
     assert listing(tmp_path) == before
+
+
+def test_output_folder_that_is_a_file(artifact, tmp_path, capsys):
+    blocked = tmp_path / "blocked"
+    blocked.write_text("mine")
+    capsys.readouterr()
+    inputs = given(tmp_path, x=np.zeros((2, 8), np.float32))
+    refused(capsys, ["run", artifact, "--inputs", inputs, "-o", blocked], "IO002")
+    assert blocked.read_text() == "mine"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

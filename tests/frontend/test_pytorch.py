@@ -143,3 +143,20 @@ def test_verification_reports_a_graph_that_fails_at_another_size():
     other = np.ones((3, 5), np.float32)
     with pytest.raises(CanncError):
         verify(unit, [Sample({"input": other}, {"output": other})], HostRunner())
+
+
+@pytest.mark.parametrize(
+    ("arrays", "code"),
+    [
+        ({"x": np.full((2, 8), np.nan, np.float32), "scale": np.float32(1)}, "INP006"),
+        ({"x": np.ones((2, 9), np.float32), "scale": np.float32(1)}, "EXP004"),
+        ({"x": np.ones((2, 8), np.int64), "scale": np.float32(1)}, "EXP004"),
+        ({"x": np.ones((2, 8), np.float32)}, "EXP004"),
+        ({"x": np.ones((2, 8), np.float32), "scale": np.float32(1), "y": np.ones(1)}, "EXP004"),
+    ],
+)
+def test_inputs_that_do_not_fit(arrays, code, source):
+    with pytest.raises(CanncError) as caught:
+        cannc.convert(f"{source}:make", inputs=arrays, dynamic={})
+    assert caught.value.code == code
+    assert caught.value.exit_code == 2
