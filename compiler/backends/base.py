@@ -27,7 +27,8 @@ class CompileOptions:
         timeout_s: Seconds after which ATC is stopped.
         golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
         dry_run: Check and hand over, but do not run ATC; the result holds the command.
-        max_workspace: Bytes that the arena of a run may take; the host keeps it or refuses.
+        max_workspace: Bytes that the arena of a run may take; the host keeps it or refuses, ATC
+            plans by itself.
         memory_optimizer: ``recompute``: cheap values may be computed twice to keep it.
     """
 

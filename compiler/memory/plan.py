@@ -102,7 +102,7 @@ class MemoryPlan:
             key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
         }
         holdings = [Holding(**{**h, "shape": tuple(h["shape"])}) for h in data["holdings"]]
-        sizes = [{name: tuple(dims) for name, dims in one.items()} for one in data["sizes"]]
+        sizes = [{name: tuple(dims) for name, dims in dict(one).items()} for one in data["sizes"]]
         fields |= {"holdings": tuple(holdings), "sizes": tuple(sizes)}
         return cls(**fields)
 

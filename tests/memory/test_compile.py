@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from tests.support.models import mlp, parse, save
 
 import cannc
+from cannc.compiler.backends.atc.backend import AtcBackend
 from cannc.compiler.backends.base import CompileOptions
 from cannc.compiler.backends.host import HostBackend
 from cannc.compiler.cli.main import cli
@@ -132,3 +133,11 @@ def test_sizes_with_units(text, count):
     from cannc.compiler.cli.options import parse_bytes
 
     assert parse_bytes("--max-workspace", text) == count
+
+
+def test_a_budget_that_nobody_keeps_is_not_passed_over_in_silence(tmp_path):
+    unit = load(mlp())
+    unit.target = Target.parse("Ascend910B4")
+    options = CompileOptions(dry_run=True, max_workspace=1, gears={"N": [1, 2]})
+    result = AtcBackend().compile(unit, tmp_path / "m.om", options)
+    assert any("--max-workspace" in note for note in result.notes)

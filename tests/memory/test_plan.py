@@ -389,7 +389,9 @@ def test_offsets_outside_the_arena_are_not_written(tmp_path):
     assert "of an arena of 100" in caught.value.why
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"holdings": 3, "sizes": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"holdings": 3, "sizes": []}', '{"holdings": [], "sizes": [3]}']
+)
 def test_a_damaged_plan_is_no_plan(tmp_path, text):
     out = tmp_path / "m.om"
     write_om(ir.from_proto(mlp()), out, name="m", attributes={"cannc_memory_plan": text})

@@ -55,6 +55,8 @@ class AtcBackend:
         report = check(_as_unit(unit, copy), target, on_disk_too=False)
         require_support(report)
         notes += [*release_notes, *notes_of(report)]
+        if options.max_workspace is not None:
+            notes.append("--max-workspace is kept by the host backend only: ATC plans by itself")
         if options.golden:
             flags |= {"fusion_switch_file": FUSION_FILE, "quant_dumpable": "1"}
         if copy.float32_nodes and _converts(flags):
