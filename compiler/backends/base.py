@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from cannc.compiler.core.unit import CompileUnit
 from cannc.compiler.memory.plan import MemoryPlan
 from cannc.compiler.memory.planner import Optimizer
+
+ShapeMode: TypeAlias = Literal["fixed", "range", "gears"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class CompileOptions:
         require_support: Refuse a model that the target's own compiler would refuse (D24).
         atc_options: ATC's options by flag; those that shape the model act on the host too (D23).
         gears: Dimension name -> its sizes; gear i takes the i-th size of every name.
+        shapes: What the sizes must come to: ``fixed``, ``range`` or ``gears``; None: whatever the
+            options and the model say.
         atc: Where ATC is, instead of looking for it.
         timeout_s: Seconds after which ATC is stopped.
         golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
@@ -37,6 +41,7 @@ class CompileOptions:
     require_support: bool = False
     atc_options: Mapping[str, object] = field(default_factory=dict)
     gears: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    shapes: ShapeMode | None = None
     atc: Path | None = None
     timeout_s: float | None = None
     golden: bool = False

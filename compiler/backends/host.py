@@ -11,7 +11,8 @@ import google.protobuf
 
 import cannc
 from cannc.compiler.backends.base import CompileOptions, CompileResult
-from cannc.compiler.backends.host_options import apply_options, planned_sizes
+from cannc.compiler.backends.host_options import apply_options, planned_sizes, resolved_options
+from cannc.compiler.backends.host_shapes import sizes_of
 from cannc.compiler.backends.readback import check_same
 from cannc.compiler.backends.support import notes_of, require_support
 from cannc.compiler.core.errors import UsageError
@@ -58,7 +59,8 @@ class HostBackend:
             )
         check_writable(out, unit.source)
         given = unit
-        unit, notes = apply_options(unit, options, target)
+        resolved = resolved_options(unit, options, target)
+        unit = apply_options(unit, resolved)
         report = check(unit, target)
         if options.require_support:
             require_support(report)
@@ -66,17 +68,24 @@ class HostBackend:
         stamped.stamp()
         planned = plan_memory(
             stamped.model,
-            planned_sizes(given, options, target),
+            planned_sizes(given, resolved),
             budget=options.max_workspace,
             optimizer=options.memory_optimizer,
             open_model=given.model,
         )
+        sizes = sizes_of(planned.model, resolved)
         name = options.name or out.stem
         temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.om")
         try:
             attributes = {**_attributes(target), **planned.attributes()}
             write_om(
-                planned.model, temporary, name=name, attributes=attributes, memory=planned.places
+                planned.model,
+                temporary,
+                name=name,
+                attributes=attributes,
+                memory=planned.places,
+                gears=sizes.gears,
+                ranges=sizes.ranges,
             )
             om = OmFile.open(temporary)
             read_back = om.to_model()
@@ -94,7 +103,7 @@ class HostBackend:
             size_bytes=out.stat().st_size,
             weight_bytes=weight_bytes,
             device=HOST_DEVICE,
-            notes=(*notes, *planned.plan.notes(), *notes_of(report)),
+            notes=(*sizes.notes, *planned.plan.notes(), *notes_of(report)),
             memory=replace(planned.plan, weight_bytes=weight_bytes),
         )
 

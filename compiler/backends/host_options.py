@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from cannc.compiler.backends.atc.names import split
-from cannc.compiler.backends.atc.resolve import resolve
+from cannc.compiler.backends.atc.resolve import Resolved, resolve
 from cannc.compiler.backends.atc.shapes import Dim, Shapes, feeds
 from cannc.compiler.backends.base import CompileOptions
 from cannc.compiler.core.errors import UsageError
@@ -28,20 +28,28 @@ _DTYPES = {
 _CANNOT = ("insert_op_conf", "is_input_adjust_hw_layout", "is_output_adjust_hw_layout")
 
 
-def apply_options(
-    unit: CompileUnit, asked: CompileOptions, target: Target
-) -> tuple[CompileUnit, tuple[str, ...]]:
-    """Return the unit with its interface as the options ask for it, and notes.
-
-    Static sizes of ``input_shape`` are fixed; dimensions with gears stay open, since a host
-    artifact runs at any size. Options about kernels have no meaning here.
+def resolved_options(unit: CompileUnit, asked: CompileOptions, target: Target) -> Resolved | None:
+    """Return the options as ATC would take them; None where none was given.
 
     Raises:
-        UsageError: ATC would refuse the options; ``BCK006`` the host cannot do what they ask.
+        UsageError: ATC would refuse them.
     """
-    if not asked.atc_options and not asked.gears:
-        return unit, ()
-    resolved = resolve(asked, unit.model, target)
+    if not asked.atc_options and not asked.gears and asked.shapes is None:
+        return None
+    return resolve(asked, unit.model, target)
+
+
+def apply_options(unit: CompileUnit, resolved: Resolved | None) -> CompileUnit:
+    """Return the unit with its interface as the options ask for it.
+
+    Static sizes of ``input_shape`` are fixed; dimensions with gears or ranges stay open. Options
+    about kernels have no meaning here.
+
+    Raises:
+        UsageError: ``BCK006`` the host cannot do what the options ask.
+    """
+    if resolved is None:
+        return unit
     options = resolved.options
     for flag in _CANNOT:
         value = options.get(flag, "")
@@ -55,18 +63,15 @@ def apply_options(
     _half_inputs(model, split(options.get("input_fp16_nodes", "")))
     _type_outputs(model, options)
     infer_shapes(model)
-    return shaped, tuple(resolved.notes)
+    return shaped
 
 
-def planned_sizes(
-    unit: CompileUnit, asked: CompileOptions, target: Target
-) -> list[dict[str, tuple[int, ...]]]:
+def planned_sizes(unit: CompileUnit, resolved: Resolved | None) -> list[dict[str, tuple[int, ...]]]:
     """Return the input shapes to plan memory for: gears, fixed shapes, else the example inputs."""
     model = unit.model
     examples = {name: tuple(array.shape) for name, array in unit.examples.items()}
-    if not asked.atc_options and not asked.gears:
+    if resolved is None:
         return [{name: examples[name] for name in feeds(model) if name in examples}]
-    resolved = resolve(asked, model, target)
     if resolved.gears is not None:
         return list(resolved.gears.shapes(resolved.shapes))
     given = {name: tuple(map(_greatest, dims)) for name, dims in resolved.shapes.items()}

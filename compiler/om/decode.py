@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -12,8 +14,11 @@ from cannc.compiler.om import own
 from cannc.compiler.om.attributes import prefixed, typed
 from cannc.compiler.om.descriptors import restore, restore_value_notes
 from cannc.compiler.om.faults import damaged
+from cannc.compiler.om.gear_merge import common_model, merge
 from cannc.compiler.om.node_attributes import decode_attributes
 from cannc.compiler.om.weights import WeightRegion
+
+T = TypeVar("T")
 
 # Models nest two or three levels deep; protobuf itself stops at 100.
 MAX_NESTING = 100
@@ -31,19 +36,35 @@ _BROKEN = (
 )
 
 
-def decode_model(definition: Any, region: WeightRegion) -> ir.Model:
+def decode_model(definition: Any, region: WeightRegion, gear: int | None = None) -> ir.Model:
     """Return the model that `encode_model` stored.
 
     Args:
         definition: The ModelDef.
         region: Where its weights are; they stay in the file.
+        gear: Read the graph of this gear; by default the one that all gears are copies of.
 
     Raises:
-        ModelError: ``OM007`` the graph is broken, ``OM008`` a tensor is broken.
+        ModelError: ``OM007`` the graph is broken, ``OM008`` a tensor is broken, ``OM011`` the
+            gears hold different graphs.
     """
-    path = region.path
+
+    def read() -> ir.Model:
+        if gear is None:
+            return _model(common_model(definition, region.path), region)
+        return _model(merge(definition, gear), region)
+
+    return guarded(read, region.path)
+
+
+def guarded(read: Callable[[], T], path: Path) -> T:
+    """Return what `read` gives; what it raises on a broken graph becomes an error about the file.
+
+    Raises:
+        ModelError: ``OM007``.
+    """
     try:
-        return _model(definition, region)
+        return read()
     except _BROKEN as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise damaged("OM007", "the graph in the file is broken", path, why) from error

@@ -49,17 +49,40 @@ def fill(desc: Any, dtype: ir.DataType, dims: Sequence[int]) -> None:
     if stored != dtype:
         put(desc.attr, own.DTYPE, dtype.name)
     desc.dtype = GRAPH_DTYPE[stored]
-    desc.shape.SetInParent()  # an empty shape is a scalar, a missing one is no shape
-    desc.shape.dim.extend(dims)
     desc.layout = _LAYOUT
     desc.device_type = "NPU"
-    desc.real_dim_cnt = len(dims)
-    if all(dim >= 0 for dim in dims):
-        desc.size = packed_bytes(stored, math.prod(dims)) if desc.dtype else 0
     put(desc.attr, "origin_format", _LAYOUT)
     put(desc.attr, "origin_format_for_int", FORMAT_ND)
     put(desc.attr, "format_for_int", FORMAT_ND)
     put(desc.attr, "origin_shape_initialized", True)
+    _set_dims(desc, dims)
+
+
+def bind(desc: Any, dims: Sequence[int]) -> None:
+    """Set the shape of one gear; the dims that the model declares are kept beside it."""
+    declared = list(desc.shape.dim)
+    if declared != list(dims):
+        put_list(desc.attr, own.OPEN, "i", declared)
+        _set_dims(desc, dims)
+
+
+def unbind(desc: Any) -> None:
+    """Undo `bind`."""
+    declared = typed(desc.attr, own.OPEN, "list:i", None)
+    if declared is not None:
+        del desc.attr[own.OPEN]
+        _set_dims(desc, declared)
+
+
+def _set_dims(desc: Any, dims: Sequence[int]) -> None:
+    """Set the shape wherever it stands, and the bytes, which are 0 while a dim is open."""
+    desc.shape.SetInParent()  # an empty shape is a scalar, a missing one is no shape
+    desc.shape.dim[:] = dims
+    desc.real_dim_cnt = len(dims)
+    dtype = FROM_GRAPH.get(desc.dtype)
+    known = bool(dtype) and all(dim >= 0 for dim in dims)
+    desc.size = packed_bytes(dtype, math.prod(dims)) if dtype and known else 0
+    desc.attr.pop("origin_shape", None)
     put_list(desc.attr, "origin_shape", "i", dims)
 
 
@@ -68,6 +91,14 @@ def absent() -> Any:
     desc = TensorDescriptor(layout="FORMAT_RESERVED")
     desc.shape.SetInParent()
     return desc
+
+
+def is_tensor(desc: Any) -> bool:
+    """Is the value a tensor, and neither a sequence nor an optional?"""
+    if own.TYPE not in desc.attr:
+        return True
+    proto = onnx.TypeProto.FromString(typed(desc.attr, own.TYPE, "bt", b""))
+    return bool(proto.HasField("tensor_type"))
 
 
 def real_dtype(desc: Any) -> ir.DataType | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cannc.compiler.om.attributes import put_list, typed
+from cannc.compiler.om.gear_merge import main_graphs
 
 PLAN = "cannc_memory_plan"
 """Model: the plan as JSON."""
@@ -61,7 +62,7 @@ def memory_of(op: Any) -> OpMemory:
 def memory_faults(definition: Any) -> Iterator[str]:
     """Yield offsets that are unaligned, too many, or outside the arena."""
     arena = typed(definition.attr, ARENA, "i", 0)
-    for op in definition.graph[0].op:
+    for op in (op for graph in main_graphs(definition) for op in graph.op):
         memory = memory_of(op)
         if len(memory.offsets) != len(op.output_desc):
             yield f"'{op.name}' has {len(memory.offsets)} offsets for {len(op.output_desc)} outputs"

@@ -21,6 +21,7 @@ MODEL_VERSION = "cannc_model_version"
 MODEL_DOMAIN = "cannc_domain"
 OPSET = "cannc_opset."  # + domain -> version
 FUNCTIONS = "cannc_functions"  # list of serialized FunctionProto
+GEARS = "cannc_gears"  # number of gears: the root graph chooses, each gear has the whole model
 
 # Model, graph, op, tensor
 META = "cannc_meta."  # + key: metadata_props
@@ -42,6 +43,7 @@ CAPTURE = "cannc_capture"  # Data of a nested graph: input of the parent op that
 DTYPE = "cannc_dtype"  # real data type of what is stored as uint8
 SHAPE = "cannc_shape"  # real dims of a packed tensor that is stored as a row of bytes
 DIMS = "cannc_dims"  # names of symbolic dims, "" for the others
+OPEN = "cannc_open_dims"  # dims that the model declares, where a gear has others
 TYPE = "cannc_type"  # serialized TypeProto of sequences, optionals and types with denotations
 QUANT = "cannc_quant."  # + parameter -> tensor name: quantization annotation
 

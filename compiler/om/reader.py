@@ -19,8 +19,10 @@ from cannc.compiler.core.errors import UsageError
 from cannc.compiler.om import own
 from cannc.compiler.om.attributes import to_dict, typed
 from cannc.compiler.om.compression import Dictionary, decompress
-from cannc.compiler.om.decode import decode_model
+from cannc.compiler.om.decode import decode_model, guarded
 from cannc.compiler.om.faults import damaged
+from cannc.compiler.om.gear_merge import fingerprints, read_gears
+from cannc.compiler.om.gears import GearSet
 from cannc.compiler.om.header import BUNDLE, FLOW, HEADER_BYTES, MAGIC, VERSION_2, Header
 from cannc.compiler.om.inout_info import InOutInfo
 from cannc.compiler.om.kernels import (
@@ -32,6 +34,7 @@ from cannc.compiler.om.kernels import (
 )
 from cannc.compiler.om.partitions import Partition, PartitionType, Table, read_tables
 from cannc.compiler.om.proto import ModelDef
+from cannc.compiler.om.ranges import Ranges, read_ranges
 from cannc.compiler.om.tasks import TaskList, read_tasks
 from cannc.compiler.om.tiling import Tiling, read_tilings
 from cannc.compiler.om.weights import Weight, WeightRegion, weights_of
@@ -220,11 +223,40 @@ class OmFile:
             parts = [p for p in parts if bytes(self.mapped(p)[: len(MAGIC)]) == MAGIC]
         return tuple(self._open(self.path, p.offset, p.offset + p.size) for p in parts)
 
-    def to_model(self) -> ir.Model:
-        """Return the ONNX model of a host artifact; its weights stay mapped from this file.
+    @cached_property
+    def gears(self) -> GearSet | None:
+        """The gears of a host artifact; None when it has none.
 
         Raises:
-            ModelError: ``OM010`` not a host artifact, ``OM007`` or ``OM008`` damaged.
+            ModelError: ``OM007`` they are damaged.
+        """
+        return guarded(lambda: read_gears(self.definition), self.path)
+
+    @cached_property
+    def gear_groups(self) -> tuple[int, ...]:
+        """For each gear, the first gear whose graph is the same but for shapes.
+
+        Raises:
+            ModelError: ``OM007`` they are damaged.
+        """
+        marks = guarded(lambda: fingerprints(self.definition), self.path)
+        return tuple(map(marks.index, marks))
+
+    @cached_property
+    def ranges(self) -> dict[str, Ranges]:
+        """Input name -> least and most size per dimension, where the artifact states them."""
+        return read_ranges(self.definition)
+
+    def to_model(self, gear: int | None = None) -> ir.Model:
+        """Return the ONNX model of a host artifact; its weights stay mapped from this file.
+
+        Args:
+            gear: Read the graph of this gear, with the dims open that gears fix; by default the
+                one model that all gears are copies of.
+
+        Raises:
+            ModelError: ``OM010`` not a host artifact, ``OM007`` or ``OM008`` damaged, ``OM011``
+                its gears are copies of different models.
         """
         if not self.is_host:
             raise damaged(
@@ -234,7 +266,7 @@ class OmFile:
                 "a compiler for the device wrote it; its graph is not ONNX any more",
                 "use it on a device, or compile the ONNX model again with --backend host",
             )
-        return decode_model(self.definition, self.weight_region)
+        return decode_model(self.definition, self.weight_region, gear)
 
 
 _MEMBERS = {BUNDLE: PartitionType.BUNDLE_MODEL_INFO, FLOW: PartitionType.FLOW_SUBMODEL}

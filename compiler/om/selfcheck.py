@@ -14,6 +14,8 @@ from typing import Any
 from cannc.compiler.core.errors import CanncError
 from cannc.compiler.om.attributes import to_dict
 from cannc.compiler.om.dtypes import FROM_GRAPH, packed_bytes
+from cannc.compiler.om.gear_merge import gear_faults
+from cannc.compiler.om.inout_info import loader_takes
 from cannc.compiler.om.memory import memory_faults
 from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
@@ -42,6 +44,7 @@ def check_file(path: Path) -> None:
     """
     file = OmFile.open(path)
     faults = [*_container_faults(file), *_model_faults(file), *_interface_faults(file)]
+    faults += gear_faults(file.definition)
     names = {graph.name for graph in file.definition.graph}
     for graph in file.definition.graph:
         faults += [f"graph '{graph.name}': {fault}" for fault in _graph_faults(graph, file)]
@@ -98,7 +101,7 @@ def _interface_faults(file: OmFile) -> Iterator[str]:
     if counts != (data, outputs):
         yield f"MODEL_INOUT_INFO lists {counts} inputs and outputs, the graph has {data, outputs}"
     for strings in (info.output_shapes, info.designated_order):
-        if sum(len(s.encode()) for s in strings) < 4 * len(strings) - 4:
+        if not loader_takes(strings):
             yield f"the loader refuses strings as short as {strings}"
 
 

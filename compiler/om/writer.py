@@ -6,6 +6,7 @@ What may be filled in and what may not: om-format.md section 13.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,13 +18,14 @@ from cannc.compiler.core.graphs import all_graphs
 from cannc.compiler.core.tensors import source_of
 from cannc.compiler.om import own
 from cannc.compiler.om.attributes import Scalar, put, put_list
-from cannc.compiler.om.descriptors import UNKNOWN_RANK
-from cannc.compiler.om.dtypes import ACL_DTYPE, ACL_UNDEFINED, FORMAT_ND
 from cannc.compiler.om.encode import encode_model
+from cannc.compiler.om.gear_split import split
+from cannc.compiler.om.gears import GearPlan
 from cannc.compiler.om.header import HEADER_BYTES, Header
-from cannc.compiler.om.inout_info import InOutInfo, TensorInfo
+from cannc.compiler.om.interface import describe_interface
 from cannc.compiler.om.memory import OpMemory
 from cannc.compiler.om.partitions import PartitionType, pack_table, table_bytes
+from cannc.compiler.om.ranges import Ranges, put_ranges
 from cannc.compiler.om.selfcheck import check_file
 from cannc.compiler.om.weights import WeightWriter
 
@@ -43,10 +45,12 @@ def write_om(
     name: str,
     attributes: Mapping[str, str | int | bytes],
     memory: Mapping[str, OpMemory] | None = None,
+    gears: GearPlan | None = None,
+    ranges: Mapping[str, Ranges] | None = None,
 ) -> None:
     """Write `out`, whole or not at all, after checking it by the rules of its readers.
 
-    The bytes depend on the model, `name`, `attributes` and `memory` alone.
+    The bytes depend on the arguments alone.
 
     Args:
         model: The model: functions, nested graphs and metadata included; not changed. Weights are
@@ -55,6 +59,8 @@ def write_om(
         name: Model name in the header (at most 31 bytes are kept) and in the graph.
         attributes: Further model attributes, e.g. the target.
         memory: Node of the main graph, by name -> where its results lie in the arena of the plan.
+        gears: Sizes that the artifact is for, one subgraph each; `to_model` gives back one model.
+        ranges: Input name -> least and most size per dimension.
 
     Raises:
         ModelError: ``OM020`` to ``OM029``: the model holds what the container cannot express.
@@ -63,26 +69,39 @@ def write_om(
     for source in {tensor.path for tensor in _mapped(model)}:
         check_writable(out, Path(source))
     with atomic_write(out) as stream:
-        _write(stream, model, name, attributes, memory or {})
+        content = _Content(model, name, attributes, memory or {}, gears, ranges or {})
+        _write(stream, content)
         stream.flush()
         check_file(Path(stream.name))
 
 
-def _write(
-    stream: IO[bytes],
-    model: ir.Model,
-    name: str,
-    attributes: Mapping[str, Scalar],
-    memory: Mapping[str, OpMemory],
-) -> None:
+@dataclass(frozen=True)
+class _Content:
+    """The arguments of `write_om` that decide the bytes."""
+
+    model: ir.Model
+    name: str
+    attributes: Mapping[str, Scalar]
+    memory: Mapping[str, OpMemory]
+    gears: GearPlan | None
+    ranges: Mapping[str, Ranges]
+
+
+def _write(stream: IO[bytes], content: _Content) -> None:
     # The weights come first: their places are known once they are written, and MODEL_DEF, which
     # names the places, follows. Readers look partitions up by type.
     weights = WeightWriter(stream, HEADER_BYTES + table_bytes(3))
-    definition = encode_model(model, name, weights, memory)
+    model, gears = content.model, content.gears
+    definition = encode_model(model, content.name, weights, content.memory)
+    if not definition.graph[0].op[-1].input:
+        raise ModelError("OM025", "the model has no output", where=f"graph '{model.graph.name}'")
+    if gears is not None:
+        split(definition, gears, weights)
+    put_ranges(definition, content.ranges)
     weight_bytes = weights.finish() if weights.used else 0
-    _put_model_attributes(definition, model, weight_bytes, attributes)
+    _put_model_attributes(definition, model, weight_bytes, content.attributes)
     parts = {
-        PartitionType.MODEL_INOUT_INFO: _inout_info(model, definition).pack(),
+        PartitionType.MODEL_INOUT_INFO: describe_interface(model, definition, gears).pack(),
         PartitionType.MODEL_DEF: _serialized(definition),
     }
     table = [(kind, len(data)) for kind, data in parts.items()]
@@ -91,7 +110,7 @@ def _write(
     start = HEADER_BYTES + table_bytes(len(table))
     header = Header(
         model_length=start - HEADER_BYTES + sum(size for _, size in table),
-        name=name,
+        name=content.name,
         user_info=HOST_MARK,
         platform_version=PLATFORM_VERSION,
         checks_host=1,
@@ -136,33 +155,6 @@ def _put_model_attributes(
                 "OM024", f"model attribute '{key}' is set by the container itself", where="write_om"
             )
         put(attrs, key, value)
-
-
-def _inout_info(model: ir.Model, definition: Any) -> InOutInfo:
-    """Describe the interface by the descriptors that the graph carries."""
-    root = definition.graph[0]
-    data = sorted((op for op in root.op if op.type == "Data"), key=lambda op: op.attr["index"].i)
-    outputs = next(op for op in root.op if op.type == "NetOutput")
-    inputs = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
-    if not outputs.input:
-        raise ModelError("OM025", "the model has no output", where=f"graph '{root.name}'")
-    return InOutInfo(
-        [_tensor_info(v, op.output_desc[0]) for v, op in zip(inputs, data, strict=True)],
-        [_tensor_info(v, d) for v, d in zip(model.graph.outputs, outputs.input_desc, strict=True)],
-    )
-
-
-def _tensor_info(value: ir.Value, desc: Any) -> TensorInfo:
-    dims = tuple(desc.shape.dim)
-    dtype = value.dtype or ir.DataType.UNDEFINED
-    return TensorInfo(
-        name=value.name or "",
-        size=desc.size,
-        format=FORMAT_ND,
-        dtype=ACL_DTYPE.get(dtype, ACL_UNDEFINED),
-        dims=dims,
-        dims_v2=() if dims == UNKNOWN_RANK else dims,
-    )
 
 
 def _mapped(model: ir.Model) -> Iterator[ir.ExternalTensor]:

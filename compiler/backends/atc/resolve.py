@@ -24,7 +24,7 @@ from cannc.compiler.backends.atc.shapes import (
 )
 from cannc.compiler.backends.atc.table import option_table
 from cannc.compiler.backends.atc.values import check_value
-from cannc.compiler.backends.base import CompileOptions
+from cannc.compiler.backends.base import CompileOptions, ShapeMode
 from cannc.compiler.core.target import Target
 
 
@@ -69,6 +69,7 @@ def resolve(asked: CompileOptions, model: ir.Model, target: Target) -> Resolved:
             check_value(option, value, target)
     check_rules(options, target)
     _resolve_shapes(result, model, target)
+    _check_mode(result, asked.shapes, model)
     check_names(options, model, target)
     check_files(options, list(declared(model)))
     result.precision = precision.asked(options)
@@ -129,6 +130,34 @@ def _resolve_shapes(result: Resolved, model: ir.Model, target: Target) -> None:
             "the model keeps open dimensions: ATC builds a dynamic-shape artifact, which many "
             "operators do not support; --input-shape or --gears make it static"
         )
+
+
+def _check_mode(result: Resolved, mode: ShapeMode | None, model: ir.Model) -> None:
+    """Hold the sizes against what ``--shapes`` asks for.
+
+    Raises:
+        UsageError: ``ATC049`` they come to something else.
+    """
+    given = {**declared(model), **result.shapes}
+    found: ShapeMode = "fixed"
+    if result.gears is not None:
+        found = "gears"
+    elif _open_dims(result.shapes, model):
+        found = "range"
+    if mode is None or mode == found:
+        return
+    cures = {
+        "fixed": "give every size with --input-shape, and no --gears",
+        "range": "leave a size open with --input-shape, e.g. NAME:1~8,3,224,224, without --gears",
+        "gears": "add --gears, e.g. --gears batch=1,2,4",
+    }
+    raise refuse(
+        "ATC049",
+        "shapes",
+        f"--shapes {mode}: the sizes given come to {found}",
+        why=f"they are {format_shapes(given)}" + (" with gears" if result.gears else ""),
+        fix=cures[mode],
+    )
 
 
 def _open_dims(shapes: Shapes, model: ir.Model) -> bool:
