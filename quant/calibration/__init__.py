@@ -1,0 +1,1 @@
+"""Calibration data: real inputs, read from files or Python, checked before anything is changed."""
