@@ -24,6 +24,8 @@ from cannc.compiler.core.unit import CompileUnit
 from cannc.compiler.frontend.inputs import read_npz
 from cannc.compiler.frontend.packages import fetch_package
 from cannc.compiler.frontend.source import Source, call_source
+from cannc.compiler.memory.plan import MemoryPlan
+from cannc.compiler.om.reader import OmFile
 from cannc.compiler.recipe import Recipe, load_recipe
 from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.session import Session
@@ -221,7 +223,14 @@ class _Job:
 
     def _compile(self, unit: CompileUnit) -> Path:
         out = self.folder / f"{self.plan.name}.om"
-        return pipeline.compile(unit, out, self.plan.compile.backend)
+        section = self.plan.compile
+        return pipeline.compile(
+            unit,
+            out,
+            section.backend,
+            max_workspace=section.max_workspace,
+            memory_optimizer=section.memory_optimizer,
+        )
 
     def _compare(self, artifact: Path) -> GoldenReport:
         section = self.plan.compare
@@ -268,11 +277,17 @@ def manifest(result: BuildResult) -> dict[str, Any]:
             "onnx_ir": ir.__version__,
             "onnxruntime": onnxruntime.__version__,
         },
+        "memory": _memory(result.artifact),
         "files": {name: _describe(result.folder / name) for name in names},
         "verdict": "pass" if result.passed else "fail",
         "figures": {name: found for name, (found, _) in result.figures.items()},
         "seconds": result.seconds,
     }
+
+
+def _memory(artifact: Path) -> dict[str, Any] | None:
+    plan = MemoryPlan.of_om(OmFile.open(artifact))
+    return plan.as_data() if plan is not None else None
 
 
 def _describe(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ class Compiler:
         compiler.compile("model.onnx", "model.om")
     """
 
-    _OPTIONS = ("backend", "precision", "require_support")
+    _TAKEN = ("model", "out", "soc", "cann")
+    _OPTIONS = inspect.signature(pipeline.compile).parameters.keys() - {*_TAKEN}
 
     def __init__(self) -> None:
         self._soc: str | None = None
@@ -44,7 +46,7 @@ class Compiler:
                 raise UsageError(
                     "API002",
                     f"no option '{name}'{nearest(name, self._OPTIONS)}",
-                    fix=f"options: {', '.join(self._OPTIONS)}",
+                    fix=f"options: {', '.join(sorted(self._OPTIONS))}",
                 )
         self._options.update(options)
         return self

@@ -15,15 +15,17 @@ import onnx_ir as ir
 
 from cannc.compiler.backends.atc.precision import choose
 from cannc.compiler.backends.atc.resolve import resolve, soc_of
-from cannc.compiler.backends.base import CompileOptions, CompileResult
+from cannc.compiler.backends.base import CompileOptions, CompileResult, ShapeMode
 from cannc.compiler.backends.select import FALLBACK_NOTE, select_backend
 from cannc.compiler.core.errors import GoldenMismatchError, UsageError
+from cannc.compiler.core.quantities import parse_bytes
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.shapes import infer_shapes
 from cannc.compiler.core.target import Target, soc_table
 from cannc.compiler.core.unit import CompileUnit, ModelLike, load
 from cannc.compiler.frontend.inputs import fix_shapes
 from cannc.compiler.frontend.source import Dynamic, Source, call_source
+from cannc.compiler.memory.planner import Optimizer
 from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.host_runner import HostRunner
 from cannc.compiler.runtime.host_session import HostSession
@@ -200,7 +202,10 @@ def compile(
     atc: str | Path | None = None,
     timeout_s: float | None = None,
     gears: Mapping[str, Sequence[int]] | None = None,
+    shapes: ShapeMode | None = None,
     golden: bool = False,
+    max_workspace: int | str | None = None,
+    memory_optimizer: Optimizer = "none",
 ) -> Path:
     """Write the ``.om`` artifact; return its path. See `compile_model` for the details.
 
@@ -216,7 +221,10 @@ def compile(
         atc: Where ATC is, instead of looking for it.
         timeout_s: Seconds after which ATC is stopped.
         gears: Dimension name -> its sizes; gear i takes the i-th size of every name.
+        shapes: Refuse sizes that do not come to this: ``fixed``, ``range`` or ``gears``.
         golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
+        max_workspace: What tensors of a run may take, in bytes or as ``2GB``.
+        memory_optimizer: ``recompute``: cheap values may be computed twice to keep it.
     """
     options = CompileOptions(
         precision=precision,
@@ -225,7 +233,10 @@ def compile(
         atc=Path(atc) if atc is not None else None,
         timeout_s=timeout_s,
         gears=gears or {},
+        shapes=shapes,
         golden=golden,
+        max_workspace=parse_bytes(str(max_workspace), "max_workspace") if max_workspace else None,
+        memory_optimizer=memory_optimizer,
     )
     return compile_model(model, Path(out), backend, soc, cann, options).path
 

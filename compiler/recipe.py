@@ -73,10 +73,12 @@ class QuantizeSection(_Section):
 
 
 class CompileSection(_Section):
-    """Which compiler writes the artifact."""
+    """Which compiler writes the artifact, and what a run of it may take (``2GB``)."""
 
     backend: Literal["auto", "host", "atc"] = "host"
     require_support: bool = True
+    max_workspace: int | str | None = None
+    memory_optimizer: Literal["none", "recompute"] = "none"
 
 
 class CompareSection(_Section):

@@ -43,6 +43,11 @@ def _atc_options(function: F) -> F:
             help="Sizes of a dynamic dimension; gear i has the i-th size of every DIM.",
         ),
         click.option(
+            "--shapes",
+            type=click.Choice(["fixed", "range", "gears"]),
+            help="Refuse sizes that do not come to this.",
+        ),
+        click.option(
             "--input-shape",
             "shape_specs",
             multiple=True,
@@ -123,6 +128,7 @@ def _options(
     require_support: bool,
     shape_specs: tuple[str, ...],
     gear_specs: tuple[str, ...],
+    shapes: Literal["fixed", "range", "gears"] | None,
     aipp: Path | None,
     golden: bool,
     atc_args: tuple[str, ...],
@@ -134,6 +140,7 @@ def _options(
 ) -> CompileOptions:
     from cannc.compiler.backends.atc.arguments import merge, parse_arguments
     from cannc.compiler.backends.base import CompileOptions
+    from cannc.compiler.core.quantities import parse_bytes
 
     sugar = {
         "input_shape": ";".join(shape_specs),
@@ -145,10 +152,11 @@ def _options(
         require_support=require_support,
         atc_options=merge(given, {flag: value for flag, value in sugar.items() if value}),
         gears=options.parse_gears(gear_specs),
+        shapes=shapes,
         atc=atc,
         timeout_s=timeout,
         golden=golden,
         dry_run=dry_run,
-        max_workspace=options.parse_bytes("--max-workspace", max_workspace),
+        max_workspace=parse_bytes(max_workspace, "--max-workspace"),
         memory_optimizer=memory_optimizer,
     )

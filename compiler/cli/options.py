@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +17,6 @@ from cannc.compiler.core.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
 def common(function: F) -> F:
@@ -150,17 +147,3 @@ def parse_gears(specs: tuple[str, ...]) -> dict[str, list[int]]:
         if not name.strip():
             raise UsageError("CLI004", f"cannot read '{spec}'", where="--gears", fix="DIM=1,2,4")
     return gears
-
-
-def parse_bytes(flag: str, text: str | None) -> int | None:
-    """Read ``2GB``, ``512 MiB`` or ``1000``; None stays None.
-
-    Raises:
-        UsageError: ``CLI005`` a text of another form.
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
-    if found is None or found[2].lower() not in _UNITS:
-        raise UsageError("CLI005", f"cannot read size '{text}'", where=flag, fix="2GB or 512MiB")
-    return int(float(found[1]) * _UNITS[found[2].lower()])

@@ -122,7 +122,7 @@ def test_the_command_shows_and_keeps_the_workspace(tmp_path):
 def test_sizes_that_are_none_are_refused(tmp_path, text):
     done = command(tmp_path, "--max-workspace", text)
     assert isinstance(done.exception, UsageError)
-    assert done.exception.code == "CLI005"
+    assert done.exception.code == "QTY001"
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_sizes_that_are_none_are_refused(tmp_path, text):
     [("2GB", 2 * 10**9), ("1.5 MiB", 3 * 2**19), ("100", 100), ("3kb", 3000)],
 )
 def test_sizes_with_units(text, count):
-    from cannc.compiler.cli.options import parse_bytes
+    from cannc.compiler.core.quantities import parse_bytes
 
-    assert parse_bytes("--max-workspace", text) == count
+    assert parse_bytes(text, "--max-workspace") == count
 
 
 def test_a_budget_that_nobody_keeps_is_not_passed_over_in_silence(tmp_path):
