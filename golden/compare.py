@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
+from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.unit import CompileUnit, ModelLike
 from cannc.compiler.runtime.dtypes import infer_types
@@ -62,7 +63,8 @@ def compare(
             fix="compare two models, or two sets of arrays",
         )
     samples = choose_inputs(inputs, [reference, actual], seed)
-    return _compare_models(reference, actual, samples, mode, bounds)
+    with collector_paused():
+        return _compare_models(reference, actual, samples, mode, bounds)
 
 
 def _compare_models(

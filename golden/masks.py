@@ -31,15 +31,18 @@ def agreeing_masks(golden: _Block, candidate: _Block, *, half: bool) -> _Flags |
         candidate: Any numbers, the same length.
         half: The candidate computes in half precision and may hold the constant clipped.
     """
-    magnitude = _FLOAT16_FROM if half else _FLOAT32_FROM
+    magnitude = mask_floor(half)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if float(golden @ golden) < magnitude**2:  # then no element can be as large
-            return None
         large = (np.abs(golden) >= magnitude) & np.isfinite(golden)
         masked = large & (np.abs(candidate - golden) <= _TOLERANCE * np.abs(golden))
     if half:
         masked |= large & (golden < 0) & (candidate <= -_CLIPPED_FROM)
     return masked if masked.any() else None
+
+
+def mask_floor(half: bool) -> float:
+    """Return the magnitude from which a number can be a mask constant."""
+    return _FLOAT16_FROM if half else _FLOAT32_FROM
 
 
 def narrowed(array: Array, dtype: np.dtype[np.generic]) -> Array:
