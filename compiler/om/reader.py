@@ -244,8 +244,12 @@ class OmFile:
 
     @cached_property
     def ranges(self) -> dict[str, Ranges]:
-        """Input name -> least and most size per dimension, where the artifact states them."""
-        return read_ranges(self.definition)
+        """Input name -> least and most size per dimension, where the artifact states them.
+
+        Raises:
+            ModelError: ``OM007`` they are damaged.
+        """
+        return guarded(lambda: read_ranges(self.definition), self.path)
 
     def to_model(self, gear: int | None = None) -> ir.Model:
         """Return the ONNX model of a host artifact; its weights stay mapped from this file.

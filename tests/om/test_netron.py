@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
+from tests.support.gears import with_gears
 from tests.support.models import mlp
 from tests.support.om_files import SHARED, branching, with_definition, written
 
@@ -181,3 +182,26 @@ def test_the_harness_sees_what_netron_refuses(tmp_path):
 def test_the_harness_opens_real_files_too():
     for path in sorted((SHARED / "om").glob("*.om")):
         assert opened(path)["modules"][0]["nodes"]
+
+
+def test_gears_open_as_one_graph_each_behind_a_choice(tmp_path):
+    sizes = [{"x": (n, 8), "c": ()} for n in (1, 2)]
+    shown = opened(with_gears(branching(), tmp_path / "m.om", sizes).path)
+    ends = [f"_ascend_mbatch_batch_{number}" for number in (0, 1)]
+    inner = ("g", "g/if/else_branch", "g/if/then_branch")
+    assert [m["name"] for m in shown["modules"]] == ["g", *(n + end for end in ends for n in inner)]
+    root = nodes_of(shown)
+    assert [node["type"] for node in root.values()] == [
+        *["Data"] * 3,
+        "MapIndex",
+        "Case",
+        "NetOutput",
+    ]
+    (table,) = root["ascend_mbatch_shape_mapindex"]["inputs"][1]["value"]
+    assert (table["type"], table["initializer"]["value"]) == ("int32[2]", [1, 2])
+    for place, batch in ((1, 1), (4, 2)):
+        nodes = nodes_of(shown, place)
+        data = nodes[f"x_ascend_mbatch_batch_{batch - 1}"]
+        assert data["outputs"][0]["value"][0]["type"] == f"float32[{batch},8]"
+        weight = nodes[f"mm_ascend_mbatch_batch_{batch - 1}"]["inputs"][1]["value"][0]
+        assert weight["initializer"]["value"][0] == [0.0, 1.0, 2.0, 3.0]
