@@ -13,6 +13,7 @@ Precision = Literal["keep", "fp16"]
 
 PASSES: dict[str, str] = {
     # preparation
+    "expand-contrib": "cannc.passes.legalize.contrib.expand:ExpandContrib",
     "opset-to-18": "cannc.passes.opset.convert:OpsetTo18",
     # cleanup
     "inline-functions": "cannc.passes.cleanup.inline_functions:InlineFunctions",
@@ -44,7 +45,7 @@ PASSES: dict[str, str] = {
 }
 """Pass name -> ``module:Class``. A test checks the table against the files."""
 
-PREPARE: tuple[str, ...] = ("inline-functions", "opset-to-18")
+PREPARE: tuple[str, ...] = ("inline-functions", "expand-contrib", "opset-to-18")
 """Run once, at every level."""
 
 CLEANUP: tuple[str, ...] = (
