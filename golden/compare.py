@@ -21,7 +21,7 @@ from cannc.golden.ledger import Ledger
 from cannc.golden.report import GoldenReport, Layer, Mode
 from cannc.golden.runs import Accumulated, GoldenRun, Isolated
 from cannc.golden.saved import compare_saved
-from cannc.golden.sources import Inputs, Samples, Saved, choose_inputs, open_side
+from cannc.golden.sources import Inputs, Samples, Saved, choose_inputs, open_side, sizes_of
 from cannc.golden.verdict import Thresholds
 
 
@@ -62,7 +62,7 @@ def compare(
             why="saved arrays do not say which numbers the model was fed with",
             fix="compare two models, or two sets of arrays",
         )
-    samples = choose_inputs(inputs, [reference, actual], seed)
+    samples = choose_inputs(inputs, [reference, actual], seed, sizes_of(golden, candidate))
     with collector_paused():
         return _compare_models(reference, actual, samples, mode, bounds)
 

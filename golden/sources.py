@@ -14,7 +14,8 @@ from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.shapes import static_shape
 from cannc.compiler.core.unit import CompileUnit, ModelLike, load
-from cannc.compiler.runtime.artifact import load_artifact
+from cannc.compiler.runtime.artifact import OM_SUFFIX, load_artifact, open_host
+from cannc.compiler.runtime.sizes import Sizes
 
 Inputs: TypeAlias = "Mapping[str, Array] | Sequence[Mapping[str, Array]] | str | Path | None"
 _INTEGER_LIMIT = 2
@@ -88,17 +89,49 @@ def read_arrays(path: Path) -> dict[str, Array]:
     return arrays
 
 
-def choose_inputs(inputs: Inputs, units: Sequence[CompileUnit], seed: int) -> Samples:
+def sizes_of(*sources: ModelLike) -> list[Sizes]:
+    """Return what artifacts among `sources` say about the sizes of their inputs."""
+    paths = [Path(s) for s in sources if isinstance(s, (str, Path))]
+    return [Sizes.of(open_host(path)) for path in paths if path.suffix.lower() == OM_SUFFIX]
+
+
+def choose_inputs(
+    inputs: Inputs, units: Sequence[CompileUnit], seed: int, sizes: Sequence[Sizes] = ()
+) -> Samples:
     """Return the samples to feed: the given ones, a model's examples, or random numbers.
 
     Args:
         inputs: What the caller gave.
         units: Golden, then the candidate; the first that has examples for golden's inputs is used.
         seed: Seed of random numbers.
+        sizes: What the sides say about sizes. Samples must comply, examples that do not are passed
+            over, and random numbers have the largest ones.
 
     Raises:
-        UsageError: ``CMP003`` nothing given and a shape is dynamic.
+        UsageError: ``CMP003`` nothing given and a shape is dynamic, ``INP008`` or ``RUN015`` what
+            was given has sizes that an artifact does not take.
     """
+    given = _given(inputs)
+    if given is not None:
+        for sample in given.feeds:
+            for one in sizes:
+                one.check(sample)
+        return given
+    wanted = [v for v in units[0].model.graph.inputs if not v.is_initializer()]
+    for unit in units:
+        if unit.examples and all(v.name in unit.examples for v in wanted):
+            feeds = {v.name or "": unit.examples[v.name or ""] for v in wanted}
+            if all(one.takes(feeds) for one in sizes):
+                return Samples([feeds], "examples stored with the model")
+    random = np.random.default_rng(seed)
+    origin = f"random, seed {seed}: normal floats, integers 0 or 1"
+    largest = {k: dims for one in reversed(sizes) for k, dims in one.largest().items()}
+    return Samples(
+        [{v.name or "": _random(v, largest.get(v.name or ""), random) for v in wanted}], origin
+    )
+
+
+def _given(inputs: Inputs) -> Samples | None:
     if isinstance(inputs, (str, Path)):
         path = Path(inputs)
         return Samples([read_arrays(path)], f"file {path.name}")
@@ -106,18 +139,11 @@ def choose_inputs(inputs: Inputs, units: Sequence[CompileUnit], seed: int) -> Sa
         return Samples([inputs], "given by the caller")
     if inputs is not None:
         return Samples([*inputs], f"{len(inputs)} samples given by the caller")
-    wanted = [v for v in units[0].model.graph.inputs if not v.is_initializer()]
-    for unit in units:
-        if unit.examples and all(v.name in unit.examples for v in wanted):
-            feeds = {v.name or "": unit.examples[v.name or ""] for v in wanted}
-            return Samples([feeds], "examples stored with the model")
-    random = np.random.default_rng(seed)
-    origin = f"random, seed {seed}: normal floats, integers 0 or 1"
-    return Samples([{v.name or "": _random(v, random) for v in wanted}], origin)
+    return None
 
 
-def _random(value: ir.Value, random: np.random.Generator) -> Array:
-    shape = static_shape(value)
+def _random(value: ir.Value, dims: tuple[int, ...] | None, random: np.random.Generator) -> Array:
+    shape = static_shape(value) if dims is None else dims
     if shape is None or not isinstance(value.type, ir.TensorType):
         raise UsageError(
             "CMP003",

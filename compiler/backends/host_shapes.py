@@ -12,14 +12,13 @@ from cannc.compiler.backends.atc.resolve import Resolved
 from cannc.compiler.core.graphs import all_graphs
 from cannc.compiler.memory.sizing import forms_at
 from cannc.compiler.om.gears import Gear, GearKind, GearPlan, GearSet
-from cannc.compiler.om.ranges import Ranges
+from cannc.compiler.om.ranges import OPEN_RANGE, Ranges
 
 _KINDS = {
     "dynamic_batch_size": GearKind.BATCH,
     "dynamic_image_size": GearKind.IMAGE,
     "dynamic_dims": GearKind.DIMS,
 }
-_OPEN_RANGE = (1, -1)
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def _ranges(resolved: Resolved) -> dict[str, Ranges]:
     for name, dims in resolved.shapes.items():
         if any(isinstance(dim, tuple) for dim in dims):
             found[name] = tuple(
-                dim if isinstance(dim, tuple) else _OPEN_RANGE if dim == -1 else (dim, dim)
+                dim if isinstance(dim, tuple) else OPEN_RANGE if dim == -1 else (dim, dim)
                 for dim in dims
             )
     return found

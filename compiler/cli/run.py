@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -16,6 +17,13 @@ from cannc.compiler.cli import options
 @click.option("--device", type=int, default=0, show_default=True)
 @click.option("--warmup", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--padding",
+    type=click.Choice(["batch", "none", "any"]),
+    default="batch",
+    show_default=True,
+    help="Axes that may be padded to the size of a gear.",
+)
 @click.option("-o", "--output", "out", type=options.FILE, help="Folder for outputs as .npy.")
 @options.common
 def run(
@@ -25,6 +33,7 @@ def run(
     device: int,
     warmup: int,
     repeat: int,
+    padding: Literal["batch", "none", "any"],
     out: Path | None,
     json_out: str | None,
     quiet: bool,
@@ -38,7 +47,7 @@ def run(
     from cannc.compiler.runtime.latency import measure
     from cannc.compiler.runtime.session import Session
 
-    with Session(artifact, backend, device) as session:
+    with Session(artifact, backend, device, padding=padding) as session:
         feeds = read_inputs(input_specs) or session.random_inputs(seed=0)
         outputs, latency = measure(session, feeds, warmup=warmup, repeat=repeat)
         facts = {"device": session.device_name, "init_ms": session.init_ms}

@@ -10,6 +10,8 @@ from cannc.compiler.om.attributes import typed
 
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 """Least and most size of each dimension; most is -1 where it is open."""
+OPEN_RANGE = (1, -1)
+"""Any size."""
 
 _RANGE = "shape_range"
 

@@ -24,7 +24,17 @@ def load_artifact(path: Path) -> CompileUnit:
 
 
 def load_om(path: Path) -> CompileUnit:
-    """Return the unit of a host artifact; see `load_artifact`."""
+    """Return the unit of a host artifact; see `load_artifact`. Gears give the one model of all."""
+    return CompileUnit.of(open_host(path).to_model(), path)
+
+
+def open_host(path: Path) -> OmFile:
+    """Open an artifact that a host can run.
+
+    Raises:
+        MissingToolError: ``RUN010`` it needs a device.
+        ModelError, UsageError: it cannot be read.
+    """
     om = OmFile.open(path)
     if not om.is_host:
         raise MissingToolError(
@@ -34,4 +44,4 @@ def load_om(path: Path) -> CompileUnit:
             why="ATC compiled it: it holds device code and no ONNX graph",
             fix="run it where pyACL and a device are, or compile with --backend host",
         )
-    return CompileUnit.of(om.to_model(), path)
+    return om
