@@ -1,16 +1,11 @@
 """--onnx: the exact model of a host artifact, a valid picture of a device graph."""
 
-import json
-import shutil
-import subprocess
-from importlib.util import find_spec
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 from tests.support import device_om as dev
 from tests.support.models import mlp
+from tests.support.netron import needs_netron, opened
 from tests.support.om_files import SHARED, branching, written
 
 from cannc.compiler.core.errors import ModelError, UsageError
@@ -19,7 +14,6 @@ from cannc.compiler.inspection.reconstruct import as_onnx
 from cannc.compiler.om.attributes import put
 from cannc.compiler.om.reader import OmFile
 
-NODE, NETRON = shutil.which("node"), find_spec("netron")
 REAL = sorted((SHARED / "om").glob("*.om"))
 
 
@@ -166,14 +160,8 @@ def test_real_files(path, tmp_path):
     assert len(found.graph.initializer) == constants
 
 
-@pytest.mark.skipif(NODE is None or NETRON is None, reason="node or netron is not installed")
+@needs_netron
 def test_netron_opens_the_picture(tmp_path):
     write_model(as_onnx(OmFile.open(dev.device_om(tmp_path / "net.om"))), tmp_path / "net.onnx")
-    script = Path(__file__).parents[1] / "om" / "netron_open.mjs"
-    command = [NODE, str(script), str(Path(NETRON.origin).parent), str(tmp_path / "net.onnx")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    assert not shown["errors"]
-    assert shown["format"].startswith("ONNX")
+    shown = opened(tmp_path / "net.onnx", "ONNX")
     assert {n["type"] for n in shown["modules"][0]["nodes"]} == {"Conv2D", "Recv", "Relu"}

@@ -4,12 +4,6 @@
 numbers decoded, every attribute formatted (om-format.md section 11).
 """
 
-import json
-import shutil
-import subprocess
-from importlib.util import find_spec
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -18,29 +12,10 @@ from onnx import helper as h
 from onnx import numpy_helper
 from tests.support.gears import with_gears
 from tests.support.models import mlp
+from tests.support.netron import needs_netron, opened
 from tests.support.om_files import SHARED, branching, with_definition, written
 
-NODE = shutil.which("node")
-NETRON = find_spec("netron")
-
-pytestmark = [
-    pytest.mark.skipif(NODE is None, reason="node is not installed"),
-    pytest.mark.skipif(NETRON is None, reason="netron is not installed"),
-]
-
-
-def opened(path):
-    """Return what Netron shows of a file."""
-    script = Path(__file__).with_name("netron_open.mjs")
-    sources = Path(NETRON.origin).parent
-    done = subprocess.run(
-        [NODE, str(script), str(sources), str(path)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    assert shown["format"] == "DaVinci OM"
-    assert not shown["errors"]
-    return shown
+pytestmark = needs_netron
 
 
 def nodes_of(shown, graph=0):

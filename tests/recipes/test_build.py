@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from tests.support.models import parse, save
+from tests.support.netron import needs_netron, opened
 
 import cannc
 from cannc.compiler.build import build
@@ -88,6 +89,13 @@ def test_the_artifact_carries_the_provenance(result):
     unit = load_artifact(result.artifact)
     assert unit.provenance == result.final.provenance
     assert unit.target == result.final.target
+
+
+@needs_netron
+def test_netron_opens_the_artifact(result):
+    shown = opened(result.artifact)
+    names = {node["name"] for node in shown["modules"][0]["nodes"]}
+    assert names >= {node.name for node in result.final.model.graph}
 
 
 def test_nothing_that_atc_refuses_is_left(result):
