@@ -10,7 +10,7 @@ from typing import Any
 from cannc.compiler.om.gears import GearSet
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.runtime.feeding import prepare_feeds
-from cannc.compiler.runtime.gears import Padding, check_harmless, fit, result_sizes
+from cannc.compiler.runtime.gears import Padding, check_harmless, cut, fit, result_sizes
 from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.ports import Port
 
@@ -68,23 +68,13 @@ class GearSession:
         if not fitted.axes:
             return session.run(ready)
         sizes = result_sizes(fitted, self.inputs, self.outputs)
-        results = fitted.cut(session.run(fitted.pad(ready)), sizes)
-        self._judge(fitted, ready, results, session)
-        return results
-
-    def _judge(
-        self,
-        fitted: Fit,
-        ready: Mapping[str, Any],
-        results: Mapping[str, Any],
-        session: HostSession,
-    ) -> None:
+        results = cut(session.run(fitted.pad(ready)), sizes)
         key = (fitted.number, tuple(sorted(fitted.axes.items())))
-        if key in self._judged:
-            return
-        check_harmless(results, session.run(ready))
-        self._judged.add(key)
-        log.info("inputs are padded to gear %d: %s", fitted.number, fitted.gear)
+        if key not in self._judged:
+            check_harmless(results, session.run(ready))
+            self._judged.add(key)
+            log.info("inputs are padded to gear %d: %s", fitted.number, fitted.gear)
+        return results
 
     def _session(self, number: int) -> HostSession:
         group = self._om.gear_groups[number]

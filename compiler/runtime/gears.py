@@ -45,13 +45,6 @@ class Fit:
             n: _padded(f, self.gear.inputs[n]) if n in self.axes else f for n, f in feeds.items()
         }
 
-    def cut(self, results: Mapping[str, Any], sizes: Mapping[str, Dims]) -> dict[str, Any]:
-        """Return the results at the sizes that the inputs had; `sizes` by `result_sizes`."""
-        return {
-            name: result[tuple(map(slice, sizes[name]))] if name in sizes else result
-            for name, result in results.items()
-        }
-
 
 def fit(gears: GearSet, feeds: Mapping[str, Any], padding: Padding) -> Fit:
     """Return the gear with exactly these sizes, else the smallest that they can be padded to.
@@ -100,13 +93,21 @@ def result_sizes(fitted: Fit, inputs: Sequence[Port], outputs: Sequence[Port]) -
                 real[dim], grown[dim] = size, padded
     sizes = {}
     for port in outputs:
-        for dim in port.shape if port.shape is not None else (None,):
-            if not isinstance(dim, int) and dim not in real:
-                raise _cannot_cut(port)
+        unknown = port.shape is None or not all(isinstance(d, int) or d in real for d in port.shape)
+        if unknown or not port.is_tensor:
+            raise _cannot_cut(port)
         dims = tuple(d if isinstance(d, int) else real[str(d)] for d in port.shape or ())
         if any(isinstance(d, str) and real[d] != grown[d] for d in port.shape or ()):
             sizes[port.name] = dims
     return sizes
+
+
+def cut(results: Mapping[str, Any], sizes: Mapping[str, Dims]) -> dict[str, Any]:
+    """Return the results of a padded run, those in `sizes` at these sizes."""
+    return {
+        name: result[tuple(map(slice, sizes[name]))] if name in sizes else result
+        for name, result in results.items()
+    }
 
 
 def check_harmless(padded: Mapping[str, Any], exact: Mapping[str, Any]) -> None:
@@ -133,12 +134,11 @@ def _axes(
     found = {}
     for name, here in shapes.items():
         there = gear.inputs[name]
-        axes = tuple(
-            axis for axis, pair in enumerate(zip(here, there, strict=False)) if _differ(pair)
-        )
-        if len(here) != len(there) or any(here[axis] > there[axis] for axis in axes):
+        if len(here) != len(there) or any(a > b for a, b in zip(here, there, strict=True)):
             return None
-        if axes and not (padding == "any" or (axes == (0,) and _is_batch(kind, padding))):
+        axes = tuple(axis for axis, size in enumerate(here) if size != there[axis])
+        batch = padding == "batch" and kind == GearKind.BATCH and axes == (0,)
+        if axes and not batch and padding != "any":
             return None
         if axes:
             found[name] = axes
@@ -158,7 +158,7 @@ def _cannot_cut(port: Port) -> UsageError:
         "RUN016",
         f"output '{port.name}' cannot be cut back to the size of the inputs",
         where=f"{port.name} {port}",
-        why="it has an open dimension that is no dimension of an input",
+        why="its size does not follow from that of an input by a common name of a dimension",
         fix="feed the sizes of a gear",
     )
 
@@ -170,7 +170,8 @@ def _change(padded: Array, exact: Array) -> str:
     if exact.dtype.kind in "OUSbiu":
         return "" if np.array_equal(padded, exact) else "other values"
     tolerance = 1e-3 if exact.dtype.itemsize > 2 else 1e-2
-    a, b = padded.astype(np.float64), exact.astype(np.float64)
+    wide = np.complex128 if exact.dtype.kind == "c" else np.float64
+    a, b = padded.astype(wide), exact.astype(wide)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return "NaN or infinity at other places"
     off = np.where(np.isfinite(b), np.abs(a - b), 0.0)
