@@ -119,7 +119,7 @@ def test_random_bytes_behind_a_valid_header(tmp_path):
 
 
 def test_mutants():
-    fuzz.main(400, seed=7)
+    fuzz.main(5000, seed=7)
 
 
 def test_damage_is_seen_at_all(tmp_path):
