@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import onnx_ir as ir
+from tests.support.gears import with_gears
 from tests.support.om_files import branching, written
 
 from cannc.compiler.core.errors import CanncError
@@ -63,9 +64,10 @@ def read_everything(path: Path) -> None:
         return
     for part in ("model_attributes", "is_host", "interface", "tasks", "kernels", "libraries"):
         _attempt(lambda part=part: getattr(file, part))  # type: ignore[misc]
-    for part in ("tilings", "weights", "bundled"):
+    for part in ("tilings", "weights", "bundled", "gears", "gear_groups", "ranges"):
         _attempt(lambda part=part: getattr(file, part))  # type: ignore[misc]
-    _attempt(lambda: _use(file.to_model()))
+    for gear in (None, 1):
+        _attempt(lambda gear=gear: _use(file.to_model(gear)))  # type: ignore[misc]
     _attempt(lambda: inspect_file(path, with_graph=True))
 
 
@@ -94,10 +96,12 @@ def main(count: int, seed: int = 0) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mutant.om"
         written(branching(), path)
-        original = path.read_bytes()
+        originals = [path.read_bytes()]
+        with_gears(branching(), path, [{"x": (n, 8), "c": ()} for n in (1, 2)])
+        originals.append(path.read_bytes())
         for index in range(count):
             rng = random.Random(f"{seed}-{index}")
-            mutant = mutate(original, rng)
+            mutant = mutate(originals[index % 2], rng)
             path.write_bytes(repaired(mutant) if rng.random() < 0.8 else mutant)
             start = time.perf_counter()
             try:
