@@ -1,0 +1,75 @@
+"""Gears and ranges at the command line."""
+
+import json
+
+import numpy as np
+import pytest
+from tests.support.models import mlp, save
+
+from cannc.compiler.cli.main import main
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save(mlp(), tmp_path / "model.onnx")
+    for batch in (3, 4):
+        np.save(tmp_path / f"x{batch}.npy", np.ones((batch, 8), np.float32))
+    return tmp_path
+
+
+def run(*arguments):
+    return main([str(a) for a in arguments])
+
+
+def compiled(folder, *options):
+    model, out = folder / "model.onnx", folder / "m.om"
+    code = run("compile", model, "-o", out, "--backend", "host", "--soc", "Ascend910B4", *options)
+    return out if code == 0 else code
+
+
+def outputs(capsys):
+    return json.loads(capsys.readouterr().out)["outputs"]
+
+
+def test_gears_from_compile_to_compare(folder, capsys):
+    artifact = compiled(folder, "--shapes", "gears", "--gears", "N=1,4")
+    capsys.readouterr()
+    assert run("run", artifact, "--json", "-") == 0
+    assert outputs(capsys) == {"y": ["float32", [4, 4]]}
+    three = f"x={folder / 'x3.npy'}"
+    assert run("run", artifact, "--inputs", three, "--json", "-") == 0
+    assert outputs(capsys) == {"y": ["float32", [3, 4]]}
+    assert run("run", artifact, "--inputs", three, "--padding", "none") == 2
+    assert "RUN015" in capsys.readouterr().err
+    model = folder / "model.onnx"
+    assert run("compare", model, artifact, "--inputs", f"x={folder / 'x4.npy'}") == 0
+    assert run("compare", model, artifact) == 0
+    assert run("compare", model, artifact, "--inputs", three) == 2
+    capsys.readouterr()
+    assert run("inspect", artifact, "--json", "-") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["models"][0]["gears"]["rows"] == [[1], [4]]
+
+
+def test_ranges_from_compile_to_run(folder, capsys):
+    artifact = compiled(folder, "--shapes", "range", "--input-shape", "x:1~3,8")
+    capsys.readouterr()
+    assert run("run", artifact, "--json", "-") == 0
+    assert outputs(capsys) == {"y": ["float32", [3, 4]]}
+    assert run("run", artifact, "--inputs", f"x={folder / 'x4.npy'}") == 2
+    assert "INP008" in capsys.readouterr().err
+
+
+def test_sizes_that_contradict_shapes_are_a_usage_error(folder, capsys):
+    assert compiled(folder, "--shapes", "fixed", "--gears", "N=1,4") == 2
+    assert "ATC049" in capsys.readouterr().err
+    assert compiled(folder, "--shapes", "fixed", "--input-shape", "x:2,8").is_file()
+
+
+def test_a_dry_run_of_atc_holds_to_shapes_too(folder, capsys):
+    arguments = ["compile", folder / "model.onnx", "-o", folder / "m.om", "--backend", "atc"]
+    arguments += ["--soc", "Ascend910B4", "--dry-run", "--shapes", "gears"]
+    assert run(*arguments) == 2
+    assert "ATC049" in capsys.readouterr().err
+    assert run(*arguments, "--gears", "N=1,4") == 0
+    assert "--dynamic_batch_size=1,4" in capsys.readouterr().out
