@@ -10,6 +10,7 @@ from typing import Any
 from cannc.compiler import pipeline
 from cannc.compiler.core.errors import UsageError, nearest
 from cannc.compiler.core.unit import CompileUnit, ModelLike
+from cannc.quant.calibration.load import Data
 
 
 class Compiler:
@@ -65,9 +66,14 @@ class Quantizer:
         self.scheme, self.algo, self.granularity = scheme, algo, granularity
 
     def quantize(
-        self, model: ModelLike, soc: str | None = None, keep: Sequence[str] = ()
+        self,
+        model: ModelLike,
+        soc: str | None = None,
+        keep: Sequence[str] = (),
+        calib: Data | None = None,
+        **options: Any,
     ) -> CompileUnit:
-        """Return the model with its weights quantized."""
+        """Return the model with its weights quantized; `options` are those of `cannc.quantize`."""
         return pipeline.quantize(
-            model, self.scheme, soc, algo=self.algo, granularity=self.granularity, keep=keep
+            model, self.scheme, soc, calib, self.algo, self.granularity, keep=keep, **options
         )

@@ -30,15 +30,19 @@ from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.host_runner import HostRunner
 from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.ports import input_ports
+from cannc.compiler.runtime.repeat_runner import RepeatRunner
 from cannc.golden.compare import compare
 from cannc.op_support.checker import check as check_support
 from cannc.op_support.kernels import kernel_gap
 from cannc.op_support.report import SupportReport
 from cannc.passes.optimize import optimize as run_optimize
 from cannc.passes.registry import check_level
+from cannc.quant.calibration.load import Data, load_calibration
+from cannc.quant.calibration.samples import DEFAULT_SAMPLES, Calibration
 from cannc.quant.quantize import quantize as run_quantize
 from cannc.quant.reform import fuse_quantized
 from cannc.quant.report import QuantReport
+from cannc.quant.statistics import MAX_BYTES
 
 if TYPE_CHECKING:
     from cannc.compiler.frontend.pytorch import Sample
@@ -150,33 +154,51 @@ def quantize(
     model: ModelLike,
     scheme: str = "w8a16",
     soc: str | None = None,
-    calib: None = None,
+    calib: Data | None = None,
     algo: str = "minmax",
     granularity: str = "channel",
     *,
     cann: str | None = None,
     keep: Sequence[str] = (),
     embeddings: bool = False,
+    num_samples: int = DEFAULT_SAMPLES,
+    tokenizer: str | Path | None = None,
+    preprocessing: Mapping[str, object] | str | Path | None = None,
+    max_memory: int = MAX_BYTES,
 ) -> CompileUnit:
     """Store weights in few bits, in the form that the target's kernels take (D11).
 
     Args:
         model: Any model; its activation dtype stays as it is.
-        scheme: ``w8a16``.
+        scheme: ``w8a16``, ``w4a16``; ``-asym`` behind it for offsets.
         soc: Full SoC name; default: the stamped target, else Ascend910B4.
-        calib: Calibration data; the data-free algorithms take none.
-        algo: How scales are chosen.
+        calib: Calibration data, see `cannc.quant.calibration.load`; ``file.py:callable`` names a
+            function that returns an iterable of samples.
+        algo: How scales are chosen: ``minmax``, ``mse``, ``awq`` or ``gptq``.
         granularity: ``channel``, or ``group:SIZE``.
         cann: CANN release.
         keep: Weights to leave alone: ``first``, ``last``, names or patterns.
         embeddings: Quantize embedding tables too.
+        num_samples: At most so many calibration samples are used.
+        tokenizer: For prompts: a Hugging Face folder.
+        preprocessing: For pictures: see `cannc.quant.calibration.images`.
+        max_memory: Bytes for statistics of activations at a time.
+
+    Raises:
+        UsageError: ``QUANT001`` to ``QUANT005``, a wrong option.
+        CanncError: ``CAL...`` calibration data that does not fit; nothing is changed then.
     """
-    if calib is not None:
-        raise UsageError(
-            "QNT900", "calibration data is not used yet", fix="leave it out: minmax needs none"
-        )
     unit = load(model)
     target = _target(unit, soc, cann)
+    calibration = None
+    if calib is not None:
+        calibration = load_samples(
+            unit,
+            calib,
+            num_samples=num_samples,
+            tokenizer=tokenizer,
+            preprocessing=preprocessing,
+        )
     return run_quantize(
         unit,
         scheme=scheme,
@@ -186,6 +208,30 @@ def quantize(
         granularity=granularity,
         keep=keep,
         embeddings=embeddings,
+        calibration=calibration,
+        runner=RepeatRunner(),
+        max_memory=max_memory,
+    )
+
+
+def load_samples(
+    unit: CompileUnit,
+    data: Data,
+    *,
+    num_samples: int = DEFAULT_SAMPLES,
+    tokenizer: str | Path | None = None,
+    preprocessing: Mapping[str, object] | str | Path | None = None,
+) -> Calibration:
+    """Read samples for a unit's model; see `quantize` for the arguments."""
+    if isinstance(data, str) and not Path(data).exists() and ":" in data:
+        data = call_source(Source.parse(data))
+    return load_calibration(
+        data,
+        unit.model,
+        partial(prepare_feeds, input_ports(unit.model)),
+        num_samples=num_samples,
+        tokenizer=tokenizer,
+        preprocessing=preprocessing,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -16,8 +16,9 @@ from cannc.quant.algorithms import Algorithm
 from cannc.quant.collect import Skip, WeightUse
 from cannc.quant.forms import Choice, Form, FormRules
 from cannc.quant.packing import PER_WORD, pack_int4
-from cannc.quant.scales import Closeness, Floats, Params, closeness, encode
+from cannc.quant.scales import Closeness, Floats, Params, closeness, decode, encode
 from cannc.quant.scheme import Scheme
+from cannc.quant.statistics import Moments
 
 
 class Emittable(Protocol):
@@ -59,6 +60,8 @@ class Stored:
         params: Its scales.
         factor: Number that the weight is multiplied by (alpha of a Gemm whose kernel has none).
         closeness: Error of the dequantized weight.
+        output_error: Relative L2 error of the layer's output on calibration data; None without.
+        note: What was or was not done with the activations; may be empty.
     """
 
     first: WeightUse
@@ -66,6 +69,8 @@ class Stored:
     params: Params
     factor: float
     closeness: Closeness
+    output_error: float | None = None
+    note: str = ""
 
     def levels(self) -> ir.TensorProtocol:
         """Return the integers, computed from the source when they are written.
@@ -124,9 +129,20 @@ class Plan(Generic[Weighted]):
 
 
 def make_plans(
-    uses: Sequence[WeightUse], scheme: Scheme, algorithm: Algorithm, rules: FormRules
+    uses: Sequence[WeightUse],
+    scheme: Scheme,
+    algorithm: Algorithm,
+    rules: FormRules,
+    moments_of: Callable[[WeightUse], Moments | str],
 ) -> tuple[list[Plan[Stored]], list[Skip]]:
     """Choose form and scales of every weight.
+
+    Args:
+        uses: The weights.
+        scheme: What was asked for.
+        algorithm: Chooses scales.
+        rules: Choose forms.
+        moments_of: Activations in front of a weight, or why there are none.
 
     Returns:
         The plans, and the uses that would gain nothing.
@@ -142,7 +158,7 @@ def make_plans(
         factor = _factor(use, choice.form)
         key = (use.key, choice, factor)
         if key not in known:
-            known[key] = _solve(use, choice, factor, algorithm)
+            known[key] = _solve(use, choice, factor, algorithm, moments_of(use))
         solved = known[key]
         if isinstance(solved, Stored):
             plans.append(Plan(use, solved))
@@ -153,22 +169,32 @@ def make_plans(
     return plans, skips
 
 
-def _solve(use: WeightUse, choice: Choice, factor: float, algorithm: Algorithm) -> Stored | str:
+def _solve(
+    use: WeightUse, choice: Choice, factor: float, algorithm: Algorithm, found: Moments | str
+) -> Stored | str:
     """Return the stored weight, or why it is better left alone."""
     weight = use.weight
     held = ir.DataType.FLOAT if choice.form is Form.ANTIQUANT else weight.dtype
     with released(weight.tensor) as array:
         matrix = _matrix(use, weight.as_read(array).astype(np.float32), factor)
         _refuse_bad_values(use, matrix)
-        params = algorithm.solve(matrix, choice.scheme, held.numpy())
+        moments = None if isinstance(found, str) else found
+        params = algorithm.solve(matrix, choice.scheme, held.numpy(), moments)
         if not np.isfinite(params.scale.astype(np.float64)).all():
             return f"its scales exceed the range of {held.name}"
         error = closeness(matrix, params, choice.scheme)
-    stored = Stored(use, choice, params, factor, error)
+        output = None if moments is None else _output_error(matrix, params, choice.scheme, moments)
+    note = found if isinstance(found, str) else ""
+    stored = Stored(use, choice, params, factor, error, output, note)
     before = use.layout.k * use.layout.n * weight.dtype.itemsize
     if stored.nbytes >= before:
         return f"integers and scales need {stored.nbytes} bytes, the weight {before:.0f}"
     return stored
+
+
+def _output_error(matrix: Floats, params: Params, scheme: Scheme, moments: Moments) -> float:
+    difference = decode(encode(matrix, params, scheme), params) - matrix
+    return moments.output_error(matrix, difference)
 
 
 def _matrix(use: WeightUse, weight: Array, factor: float) -> Floats:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from cannc.compiler.core.errors import ModelError
+from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.graphs import walk
+from cannc.compiler.core.runner import Runner
 from cannc.compiler.core.shapes import infer_shapes
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit, Stage
 from cannc.passes.fusion.npu_ops import opset_of
 from cannc.passes.pattern import constant_of
 from cannc.passes.rewrite import Rewriter
+from cannc.quant.activations import Activations
 from cannc.quant.algorithms import load_algorithm
+from cannc.quant.calibration.samples import Calibration
 from cannc.quant.collect import Found, Skip, WeightUse, collect
 from cannc.quant.emit import Emitter
 from cannc.quant.forms import Form, FormRules, MayUseKernel
@@ -24,6 +27,8 @@ from cannc.quant.keep import kept
 from cannc.quant.plan import Plan, Stored, make_plans
 from cannc.quant.report import QUANT_KEY, QuantReport, WeightRow, merged
 from cannc.quant.scheme import Scheme
+from cannc.quant.statistics import MAX_BYTES
+from cannc.quant.weights import Weight
 
 _POOR_COLUMN = 0.25
 """Relative error of a channel from which it is worth a note."""
@@ -39,6 +44,9 @@ def quantize(
     granularity: str = "channel",
     keep: str | Sequence[str] = (),
     embeddings: bool = False,
+    calibration: Calibration | None = None,
+    runner: Runner | None = None,
+    max_memory: int = MAX_BYTES,
 ) -> CompileUnit:
     """Return a copy of the unit whose weights are integers with float scales.
 
@@ -49,34 +57,53 @@ def quantize(
         scheme: ``w8a16``, ``w4a16``, and ``-asym`` behind either.
         target: SoC whose kernels decide about the forms (D11); stamped on the result.
         may_use_kernel: Asks the kernel tables, see `PassContext.may_use_kernel`.
-        algo: ``minmax`` or ``mse``.
+        algo: ``minmax``, ``mse``, ``awq`` or ``gptq``.
         granularity: ``channel`` or ``group:32|64|128|256``.
         keep: What stays in float, see `cannc.quant.keep.kept`.
         embeddings: Quantize tables of Gather too.
+        calibration: Real inputs. ``mse`` gets better with them, ``awq`` and ``gptq`` need them.
+        runner: Runs the model on them.
+        max_memory: Bytes for statistics of activations at a time.
 
     Raises:
-        UsageError: ``QUANT001`` to ``QUANT004``, a wrong option.
+        UsageError: ``QUANT001`` to ``QUANT004``, a wrong option; ``QUANT005`` no calibration data.
         ModelError: ``QUANT010`` NaN or infinity in a weight, ``QUANT011`` nothing to quantize.
     """
     started = time.perf_counter()
     asked, algorithm = Scheme.parse(scheme, granularity), load_algorithm(algo)
+    if algorithm.needs_data and (calibration is None or runner is None):
+        raise UsageError(
+            "QUANT005",
+            f"{algo} needs calibration data",
+            where="--algo",
+            fix="give --calib DATA, or use minmax or mse, which need none",
+        )
     work = unit.copy()
     model = work.model
     before = _count(model)
     found = _collect(model, embeddings)
-    uses, skips = _without_kept(found, keep)
+    rewriter = Rewriter(model, work.provenance, "quantize")
     rules = FormRules(target, may_use_kernel, opset_of(model))
-    plans, pointless = make_plans(uses, asked, algorithm, rules)
+    activations = Activations.of(model, found.uses, algorithm, runner, calibration, max_memory)
+    if algorithm.moves_scales:
+        replaced = activations.equalize(
+            rewriter, found.uses, lambda use: rules.choose(use, asked).scheme
+        )
+        _sweep(rewriter, [weight for weight, _ in replaced])
+        _keep_names(replaced)
+        found = _collect(model, embeddings)
+    uses, skips = _without_kept(found, keep)
+    plans, pointless = make_plans(uses, asked, algorithm, rules, activations.of_use)
     skips += pointless
     if not plans and not any(skip.quantized for skip in skips):
         raise _nothing_to_do(skips)
 
+    notes = {plan.use.node: activations.note(plan.use) for plan in plans}
     sizes = {plan.use.weight.root: _size(plan.use.weight.root) for plan in plans}
-    rewriter = Rewriter(model, work.provenance, "quantize")
     emitter = Emitter(rewriter)
     emitter.emit(plans)
-    _sweep(rewriter, [plan.use for plan in plans])
-    rows = [*_quantized_rows(plans, emitter, sizes), *map(_skipped_row, skips)]
+    _sweep(rewriter, [plan.use.weight for plan in plans])
+    rows = [*_quantized_rows(plans, emitter, sizes, notes), *map(_skipped_row, skips)]
     report = QuantReport(
         str(asked), algo, asked.granularity, target.soc, merged(QuantReport.of(unit), rows)
     )
@@ -90,7 +117,7 @@ def quantize(
             nodes_after=_count(model),
             seconds=time.perf_counter() - started,
             refusals=tuple(f"{skip.node.name}: {skip.reason}" for skip in skips),
-            notes=tuple(_notes(plans)),
+            notes=(*(calibration.notes if calibration else ()), *_notes(plans)),
         )
     )
     return work
@@ -118,9 +145,9 @@ def _without_kept(found: Found, keep: str | Sequence[str]) -> tuple[list[WeightU
     return uses, skips
 
 
-def _sweep(rewriter: Rewriter, uses: Iterable[WeightUse]) -> None:
+def _sweep(rewriter: Rewriter, weights: Iterable[Weight]) -> None:
     """Remove float weights, and the layout nodes behind them, that nothing reads any more."""
-    for weight in {use.weight.value: use.weight for use in uses}.values():
+    for weight in {weight.value: weight for weight in weights}.values():
         for node, tensor in weight.prefixes():
             _drop_node(rewriter, node, tensor)
         root = weight.root
@@ -129,6 +156,14 @@ def _sweep(rewriter: Rewriter, uses: Iterable[WeightUse]) -> None:
             _drop_node(rewriter, holder, constant)
         elif root.graph is not None and not _needed(root) and not root.is_graph_input():
             rewriter.drop_initializer(root)
+
+
+def _keep_names(replaced: Iterable[tuple[Weight, ir.Value]]) -> None:
+    """Give constants the names of those that they replaced, where these are free now."""
+    for weight, new in replaced:
+        graph, name = new.graph, weight.name
+        if weight.root.graph is None and graph is not None and name not in graph.initializers:
+            new.name = name
 
 
 def _drop_node(rewriter: Rewriter, node: ir.Node, tensor: ir.TensorProtocol) -> None:
@@ -146,7 +181,10 @@ def _needed(value: ir.Value) -> bool:
 
 
 def _quantized_rows(
-    plans: Sequence[Plan[Stored]], emitter: Emitter, sizes: dict[ir.Value, int]
+    plans: Sequence[Plan[Stored]],
+    emitter: Emitter,
+    sizes: dict[ir.Value, int],
+    notes: Mapping[ir.Node, str],
 ) -> Iterable[WeightRow]:
     """Describe what was quantized; bytes of shared weights are counted in their first row."""
     counted: set[int] = set()
@@ -154,7 +192,7 @@ def _quantized_rows(
     for plan in plans:
         use, stored, weight = plan.use, plan.stored, plan.use.weight
         owner = owners.setdefault(id(stored), use.node.name or "")
-        reasons = [stored.choice.why]
+        reasons = [stored.choice.why, stored.note, notes[use.node]]
         before = after = 0
         if owner == use.node.name:
             after = stored.nbytes
@@ -181,6 +219,7 @@ def _quantized_rows(
             stored.closeness.relative,
             stored.closeness.worst_column,
             stored.closeness.worst_error,
+            stored.output_error,
         )
 
 

@@ -34,6 +34,8 @@ class WeightRow:
         error: Relative L2 error of the dequantized weight.
         worst_column: Channel with the largest error, see `cannc.quant.scales.Closeness`.
         worst_error: Its error.
+        output_error: Relative L2 error of the layer's output on calibration data, its inputs being
+            exact (isolated); None without calibration.
     """
 
     status: Literal["quantized", "skipped"]
@@ -50,6 +52,7 @@ class WeightRow:
     error: float = 0.0
     worst_column: int = 0
     worst_error: float = 0.0
+    output_error: float | None = None
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> WeightRow:

@@ -33,11 +33,13 @@ class Params:
         scale: (groups, n), in the dtype in which the kernel holds it; never zero.
         offset: (groups, n) whole numbers added to the levels, or None for symmetric schemes.
         group: Rows per group; the last group may be shorter. None: one group.
+        levels: Levels (k, n) that were chosen together; None: the nearest ones.
     """
 
     scale: Array
     offset: Array | None
     group: int | None
+    levels: Levels | None = None
 
     def rows(self, group: int) -> tuple[Floats, Floats | None]:
         """Return scale and offset of one group as float32 (n,)."""
@@ -90,7 +92,9 @@ def fit(low: Doubles, high: Doubles, scheme: Scheme, dtype: npt.DTypeLike) -> Pa
 
 
 def encode(matrix: Floats, params: Params, scheme: Scheme) -> Levels:
-    """Return the nearest levels (k, n)."""
+    """Return the levels (k, n): the chosen ones, else the nearest."""
+    if params.levels is not None:
+        return params.levels
     levels = np.empty(matrix.shape, np.int8)
     for rows, group in _blocks(matrix.shape, params.group):
         levels[rows] = _encode_block(matrix[rows], *params.rows(group), scheme)
@@ -105,11 +109,20 @@ def decode(levels: Levels, params: Params) -> Floats:
     return weights
 
 
-def squared_error(matrix: Floats, params: Params, scheme: Scheme) -> Doubles:
-    """Return the squared error of each group (groups, n)."""
+def squared_error(
+    matrix: Floats, params: Params, scheme: Scheme, importance: Floats | None = None
+) -> Doubles:
+    """Return the squared error of each group (groups, n).
+
+    With `importance` (k) each row's error counts that much: mean squares of the activations make
+    it the error that outputs would have if activations were independent.
+    """
     total = np.zeros(params.scale.shape, np.float64)
     for rows, group in _blocks(matrix.shape, params.group):
-        total[group] += _sum_squares(_deviation(matrix[rows], params, group, scheme))
+        deviation = _deviation(matrix, rows, params, group, scheme)
+        if importance is not None:
+            deviation *= np.sqrt(importance[rows, np.newaxis])
+        total[group] += _sum_squares(deviation)
     return total
 
 
@@ -119,7 +132,7 @@ def closeness(matrix: Floats, params: Params, scheme: Scheme) -> Closeness:
     error, norm, quiet_error, quiet_norm = np.zeros((4, matrix.shape[1]), np.float64)
     for rows, group in _blocks(matrix.shape, params.group):
         block = matrix[rows]
-        deviation = _deviation(block, params, group, scheme)
+        deviation = _deviation(matrix, rows, params, group, scheme)
         quiet = np.abs(block) < peak
         error += _sum_squares(deviation)
         norm += _sum_squares(block)
@@ -169,9 +182,13 @@ def _decode_block(levels: Floats, scale: Floats, offset: Floats | None) -> Float
         return (levels if offset is None else levels + offset) * scale
 
 
-def _deviation(block: Floats, params: Params, group: int, scheme: Scheme) -> Floats:
+def _deviation(matrix: Floats, rows: slice, params: Params, group: int, scheme: Scheme) -> Floats:
     scale, offset = params.rows(group)
-    return _decode_block(_encode_block(block, scale, offset, scheme), scale, offset) - block
+    if params.levels is None:
+        levels = _encode_block(matrix[rows], scale, offset, scheme)
+    else:
+        levels = params.levels[rows].astype(np.float32)
+    return _decode_block(levels, scale, offset) - matrix[rows]
 
 
 def _sum_squares(block: Floats) -> Doubles:

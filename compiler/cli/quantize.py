@@ -17,6 +17,11 @@ from cannc.compiler.cli import options
 @click.option("--granularity", default="channel", show_default=True, help="channel or group:SIZE.")
 @click.option("--keep", default="", metavar="first,last,NAME", help="Weights to leave alone.")
 @click.option("--embeddings", is_flag=True, help="Quantize embedding tables too.")
+@click.option("--calib", metavar="DATA", help="Calibration data: .npz, folder, prompts, pictures.")
+@click.option("--num-samples", default=128, show_default=True, help="Most samples to use.")
+@click.option("--tokenizer", type=options.FILE, help="Hugging Face folder, for prompts.")
+@click.option("--images", type=options.FILE, help="YAML with the preprocessing of pictures.")
+@click.option("--max-memory", metavar="2GB", help="For statistics of activations.")
 @options.target
 @options.common
 def quantize(
@@ -27,6 +32,11 @@ def quantize(
     granularity: str,
     keep: str,
     embeddings: bool,
+    calib: str | None,
+    num_samples: int,
+    tokenizer: Path | None,
+    images: Path | None,
+    max_memory: str | None,
     soc: str | None,
     cann: str | None,
     json_out: str | None,
@@ -37,18 +47,25 @@ def quantize(
     from cannc.compiler.cli.console import stdout, table, write_json
     from cannc.compiler.cli.summary import summarize_quant
     from cannc.compiler.core.files import check_writable
+    from cannc.compiler.core.quantities import parse_bytes
     from cannc.quant.report import HEADER, QuantReport
+    from cannc.quant.statistics import MAX_BYTES
 
     check_writable(out, model)
     unit = pipeline.quantize(
         model,
         scheme,
         soc,
+        calib,
         algo=algo,
         granularity=granularity,
         cann=cann,
         keep=[name for name in keep.split(",") if name],
         embeddings=embeddings,
+        num_samples=num_samples,
+        tokenizer=tokenizer,
+        preprocessing=images,
+        max_memory=parse_bytes(max_memory, "--max-memory") or MAX_BYTES,
     )
     unit.save(out)
     report = QuantReport.of(unit)

@@ -10,23 +10,39 @@ import numpy.typing as npt
 from cannc.compiler.core.errors import UsageError, nearest
 from cannc.quant.scales import Floats, Params
 from cannc.quant.scheme import Scheme
+from cannc.quant.statistics import Moments, Needs
 
 ALGORITHMS = {
     "minmax": "cannc.quant.algorithms.minmax:MinMax",
     "mse": "cannc.quant.algorithms.mse:ClipSearch",
+    "awq": "cannc.quant.algorithms.awq:ActivationAware",
+    "gptq": "cannc.quant.algorithms.gptq:Gptq",
 }
 
 
 class Algorithm(Protocol):
-    """Chooses the scales of one weight."""
+    """Chooses the scales of one weight.
 
-    def solve(self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike) -> Params:
+    Attributes:
+        uses: Which statistics it uses when there is calibration data.
+        needs_data: It cannot work without.
+        moves_scales: Weights get input scales first, see `cannc.quant.equalize`.
+    """
+
+    uses: Needs
+    needs_data: bool
+    moves_scales: bool
+
+    def solve(
+        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+    ) -> Params:
         """Return the scales.
 
         Args:
             matrix: The weight (k, n), float32, finite.
             scheme: Width, symmetry and group size that hold for this weight.
             dtype: Dtype in which the kernel holds the scales.
+            moments: Activations in front of it; None where there are none.
         """
         ...
 

@@ -6,12 +6,19 @@ import numpy.typing as npt
 
 from cannc.quant.scales import Floats, Params, fit, ranges
 from cannc.quant.scheme import Scheme
+from cannc.quant.statistics import Moments, Needs
 
 
 class MinMax:
     """Nothing is clipped; the error of a weight is at most half a step."""
 
-    def solve(self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike) -> Params:
+    uses: Needs = "nothing"
+    needs_data = False
+    moves_scales = False
+
+    def solve(
+        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+    ) -> Params:
         """See `Algorithm.solve`."""
         low, high = ranges(matrix, scheme.group)
         return fit(low, high, scheme, dtype)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from cannc.quant.scales import Floats, Params, fit, ranges, squared_error
 from cannc.quant.scheme import Scheme
+from cannc.quant.statistics import Moments, Needs
 
 _STEPS = 21
 _SMALLEST_SHARE = {8: 0.8, 4: 0.5}
@@ -16,16 +17,26 @@ _SMALLEST_SHARE = {8: 0.8, 4: 0.5}
 
 
 class ClipSearch:
-    """Tries shares of the min-max range per channel or group. Never worse than min-max."""
+    """Tries shares of the min-max range per channel or group. Never worse than min-max.
 
-    def solve(self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike) -> Params:
+    With activations the error of a weight counts by their mean square.
+    """
+
+    uses: Needs = "moments"
+    needs_data = False
+    moves_scales = False
+
+    def solve(
+        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+    ) -> Params:
         """See `Algorithm.solve`."""
+        importance = None if moments is None else moments.mean_square
         low, high = ranges(matrix, scheme.group)
         best = fit(low, high, scheme, dtype)
-        least = squared_error(matrix, best, scheme)
+        least = squared_error(matrix, best, scheme, importance)
         for share in np.linspace(1.0, _SMALLEST_SHARE[scheme.bits], _STEPS)[1:]:
             tried = fit(low * share, high * share, scheme, dtype)
-            error = squared_error(matrix, tried, scheme)
+            error = squared_error(matrix, tried, scheme, importance)
             better = error < least
             least = np.where(better, error, least)
             best = _choose(better, tried, best)
