@@ -80,15 +80,15 @@ def check(
     no_float32 = target.family in dtypes.NO_FLOAT32_CUBE
     for site in _sites(model, world):
         nodes += 1
-        findings += _node(site, registered)
+        findings += check_node(site, registered)
         cube_nodes += no_float32 and dtypes.float32_on_cube(site)
     if cube_nodes:
         findings.append(_float32(cube_nodes, target))
     return SupportReport.of(target, _default_opset(model), nodes, findings)
 
 
-def _node(site: Site, registered: Collection[str]) -> Iterator[Finding]:
-    """Yield the findings about one node."""
+def check_node(site: Site, registered: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield the findings about one node; `registered` as in `check`."""
     entry = operators().get(site.key)
     if entry is not None and entry.registered_at(site.version):
         for rule in RULES:

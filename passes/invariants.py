@@ -21,7 +21,7 @@ class Before:
     """What a pass may not change, noted before it runs.
 
     Attributes:
-        inputs: Name, type and shape of each graph input, in order.
+        inputs: Name, type and shape of each graph input, in order; weights do not count (D25).
         outputs: The same of the graph outputs.
         undefined: Operators outside the standard domains that have no function.
     """
@@ -33,9 +33,9 @@ class Before:
     @classmethod
     def of(cls, model: ir.Model) -> Before:
         """Note them for a model."""
-        return cls(
-            _interface(model.graph.inputs), _interface(model.graph.outputs), _undefined(model)
-        )
+        weights = model.graph.initializers
+        inputs = [value for value in model.graph.inputs if value.name not in weights]
+        return cls(_interface(inputs), _interface(model.graph.outputs), _undefined(model))
 
 
 def check_after(pass_name: str, unit: CompileUnit, before: Before) -> Before:

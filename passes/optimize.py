@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
@@ -12,6 +13,7 @@ from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
 from cannc.passes import registry
 from cannc.passes.base import MayUseKernel
+from cannc.passes.fixed_inputs import fix_inputs
 from cannc.passes.manager import run_passes
 from cannc.passes.registry import Level, Precision
 
@@ -25,6 +27,7 @@ def optimize(
     runner: Runner,
     may_use_kernel: MayUseKernel,
     select: Sequence[str] = (),
+    fixed: Mapping[str, Any] | None = None,
 ) -> CompileUnit:
     """Return an optimized copy of `unit`, stamped with its target.
 
@@ -37,14 +40,17 @@ def optimize(
         runner: Runs graphs for constant folding.
         may_use_kernel: See `cannc.passes.base.PassContext`.
         select: ``+name`` adds a pass, ``-name`` leaves one out.
+        fixed: Input name -> numbers that it always has; the input becomes a constant.
 
     Raises:
-        UsageError: ``PASS001`` no such pass, ``PASS003`` a selection without sign.
+        UsageError: ``PASS001`` no such pass, ``PASS003`` a selection without sign, ``PASS004`` no
+            such input, ``PASS005`` numbers that it cannot hold.
         PassError: ``PASS010`` a pass broke the graph.
     """
     with collector_paused():
         result = unit.copy()
         result.target = target
+        fix_inputs(result, fixed or {})
         infer_shapes(result.model)
         for names, fixpoint in _plan(level, precision, select):
             improved = True
@@ -65,13 +71,17 @@ def _plan(
 ) -> Iterator[tuple[list[str], bool]]:
     """Yield groups of passes, each with whether it runs until nothing changes."""
     added, removed = _read_selection(select)
-    groups = [(registry.PREPARE, False)]
     cleanup = [(registry.CLEANUP, True)] if level != "O0" else []
-    groups += cleanup
+    flat = (*(registry.CLEANUP if cleanup else ()), *registry.UNROLL)
+    groups = [(registry.PREPARE, False), *cleanup, (flat, True)]
     fusion = (*registry.FUSION[level], *(name for name in added if not _is_planned(name, level)))
-    for middle in (fusion, registry.LEGALIZE, registry.PRECISION[precision]):
+    for middle, fixpoint in (
+        (fusion, False),
+        (registry.LEGALIZE, True),
+        (registry.PRECISION[precision], False),
+    ):
         if middle:
-            groups += [(middle, False), *cleanup]
+            groups += [(middle, fixpoint), *cleanup]
     for names, fixpoint in groups:
         chosen = [name for name in names if name in registry.PASSES and name not in removed]
         if chosen:
@@ -79,9 +89,12 @@ def _plan(
 
 
 def _is_planned(name: str, level: Level) -> bool:
-    return name in (*registry.PREPARE, *registry.FUSION[level], *registry.LEGALIZE) or (
-        name in registry.CLEANUP and level != "O0"
-    )
+    return name in (
+        *registry.PREPARE,
+        *registry.UNROLL,
+        *registry.FUSION[level],
+        *registry.LEGALIZE,
+    ) or (name in registry.CLEANUP and level != "O0")
 
 
 def _read_selection(select: Sequence[str]) -> tuple[list[str], set[str]]:

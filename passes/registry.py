@@ -13,6 +13,8 @@ Precision = Literal["keep", "fp16"]
 
 PASSES: dict[str, str] = {
     # preparation
+    "constant-inputs": "cannc.passes.cleanup.constant_inputs:ConstantInputs",
+    "lower-quantized": "cannc.passes.legalize.quantized.lower:LowerQuantized",
     "expand-contrib": "cannc.passes.legalize.contrib.expand:ExpandContrib",
     "opset-to-18": "cannc.passes.opset.convert:OpsetTo18",
     # cleanup
@@ -40,12 +42,39 @@ PASSES: dict[str, str] = {
     # legalize
     "expand-reduce-norms": "cannc.passes.legalize.reduce_norms:ExpandReduceNorms",
     "expand-shape-range": "cannc.passes.legalize.shape_range:ExpandShapeRange",
+    "expand-definitions": "cannc.passes.legalize.definitions:ExpandDefinitions",
+    "explicit-attributes": "cannc.passes.legalize.explicit_attributes:ExplicitAttributes",
+    "explicit-inputs": "cannc.passes.legalize.explicit_inputs:ExplicitInputs",
+    "explicit-pads": "cannc.passes.legalize.pooling:ExplicitPads",
+    "dilated-pooling": "cannc.passes.legalize.pooling:DilatedPooling",
+    "remove-no-ops": "cannc.passes.legalize.no_ops:RemoveNoOps",
+    "decompose-einsum": "cannc.passes.legalize.einsum:DecomposeEinsum",
+    "floor-mod": "cannc.passes.legalize.floor_mod:FloorMod",
+    "one-sided-isinf": "cannc.passes.legalize.is_inf:OneSidedIsInf",
+    "arg-last-index": "cannc.passes.legalize.last_index:LastIndex",
+    "pad-all-axes": "cannc.passes.legalize.pad_axes:PadAllAxes",
+    "batch-gather-nd": "cannc.passes.legalize.gather_nd:BatchGatherND",
+    "scatter-nd-reduction": "cannc.passes.legalize.scatter_nd:ScatterReduction",
+    "gemm-alpha": "cannc.passes.legalize.gemm_alpha:GemmAlpha",
+    "general-selu": "cannc.passes.legalize.selu:GeneralSelu",
+    "resize-by-constants": "cannc.passes.legalize.resize:ResizeByConstants",
+    "recurrent-layout": "cannc.passes.legalize.recurrent:RecurrentLayout",
+    "unroll-recurrent": "cannc.passes.legalize.recurrent:UnrollRecurrent",
+    "unroll-loop": "cannc.passes.legalize.unroll_loop:UnrollLoop",
+    "unroll-scan": "cannc.passes.legalize.unroll_scan:UnrollScan",
+    "resolve-sequences": "cannc.passes.legalize.sequences:ResolveSequences",
+    "resolve-optionals": "cannc.passes.legalize.optionals:ResolveOptionals",
     # precision
     "float16": "cannc.passes.precision.half:Float16",
 }
 """Pass name -> ``module:Class``. A test checks the table against the files."""
 
-PREPARE: tuple[str, ...] = ("inline-functions", "expand-contrib", "opset-to-18")
+PREPARE: tuple[str, ...] = (
+    "inline-functions",
+    "lower-quantized",
+    "expand-contrib",
+    "opset-to-18",
+)
 """Run once, at every level."""
 
 CLEANUP: tuple[str, ...] = (
@@ -60,8 +89,38 @@ CLEANUP: tuple[str, ...] = (
 )
 """Run until nothing changes, at the start and after every other group."""
 
-LEGALIZE: tuple[str, ...] = ("expand-reduce-norms", "expand-shape-range")
-"""Cures that the target needs; run at every level (D25)."""
+UNROLL: tuple[str, ...] = (
+    "expand-definitions",
+    "unroll-loop",
+    "unroll-scan",
+    "resolve-sequences",
+    "resolve-optionals",
+)
+"""Cures that lay the graph flat; run at every level, together with cleanup, until nothing changes:
+a trip count or a sequence may be known only after an outer loop is gone."""
+
+LEGALIZE: tuple[str, ...] = (
+    "expand-reduce-norms",
+    "expand-shape-range",
+    "explicit-attributes",
+    "explicit-inputs",
+    "explicit-pads",
+    "dilated-pooling",
+    "remove-no-ops",
+    "decompose-einsum",
+    "floor-mod",
+    "one-sided-isinf",
+    "arg-last-index",
+    "pad-all-axes",
+    "batch-gather-nd",
+    "scatter-nd-reduction",
+    "gemm-alpha",
+    "general-selu",
+    "resize-by-constants",
+    "recurrent-layout",
+    "unroll-recurrent",
+)
+"""Cures that the target needs; run at every level (D25), until nothing changes."""
 
 PRECISION: dict[Precision, tuple[str, ...]] = {"keep": (), "fp16": ("float16",)}
 

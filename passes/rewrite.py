@@ -68,6 +68,11 @@ class Rewriter:
         self.model.graph.initializers.add(value)
         return value
 
+    def adopt(self, value: ir.Value) -> None:
+        """Make a constant that stands nowhere yet an initializer of the main graph."""
+        value.name = self._fresh(value.name or "const")
+        self.model.graph.initializers.add(value)
+
     def node(
         self,
         op_type: str,
@@ -148,6 +153,15 @@ class Rewriter:
         self._remove(removed, kept={inner for node in new for _, inner in subgraphs(node)})
         self.applied += 1
 
+    def set_attributes(self, node: ir.Node, attributes: Mapping[str, Any]) -> None:
+        """Write attributes of a node in place; None removes one."""
+        for name, value in attributes.items():
+            if value is None:
+                del node.attributes[name]
+            else:
+                (node.attributes[name],) = ir.convenience.convert_attributes({name: value})
+        self.applied += 1
+
     def bypass(self, node: ir.Node, stand_in: ir.Value) -> bool:
         """Remove a node whose first output equals `stand_in`; False if it has to stay.
 
@@ -178,6 +192,13 @@ class Rewriter:
         self._remove([node])
         self.applied += 1
 
+    def add_beside(self, node: ir.Node, new: Sequence[ir.Node]) -> None:
+        """Put new nodes before `node`, which stays; they have its origin."""
+        for made in new:
+            set_origin(made, origins(node))
+        graph_of(node).insert_before(node, new)
+        self.applied += 1
+
     def erase(self, nodes: Iterable[ir.Node], *, folded: bool = False) -> None:
         """Remove nodes of one graph that nothing needs (any more, if constants were `folded`)."""
         removed = list(nodes)
@@ -196,6 +217,11 @@ class Rewriter:
         if stand_in is not None:
             value.replace_all_uses_with(stand_in)
         del graph.initializers[value.name or ""]
+        self.applied += 1
+
+    def drop_input(self, value: ir.Value) -> None:
+        """Take a weight out of the list of graph inputs; it stays an initializer."""
+        self.model.graph.inputs.remove(value)
         self.applied += 1
 
     def rename(self, value: ir.Value, name: str) -> None:
@@ -242,12 +268,54 @@ class Rewriter:
                 self._take_over(old, new)
             else:
                 self._redirect(node, old, new)
-        for inner in moved:
-            for name, nested in subgraphs(inner):
-                prefix = f"{self._scopes.get(graph, '')}{inner.name}.{name}/"
-                self._scopes.update((g, scope) for scope, g in all_graphs(nested, prefix))
+        self._note_scopes(graph, moved)
         for value, key in keys.items():
             self.provenance.aliases[key] = Alias(self._key(value.graph or graph, value))
+        self._remove([node])
+        self.applied += 1
+
+    def unroll(
+        self,
+        node: ir.Node,
+        copies: Sequence[ir.Graph],
+        values: Mapping[ir.Value, ir.Value],
+        before: Sequence[ir.Node] = (),
+        after: Sequence[ir.Node] = (),
+    ) -> None:
+        """Put copies of a body, one after the other, at the place of `node`.
+
+        Args:
+            node: A Loop or Scan.
+            copies: Private copies of its body, connected to each other; emptied.
+            values: Output of `node` -> value that stands for it.
+            before: New nodes that come first, with the origin of `node`.
+            after: New nodes that come last.
+
+        Each node of a copy keeps the origin of the body's node, under a name of its own.
+        """
+        graph = graph_of(node)
+        for new in (*before, *after):
+            set_origin(new, origins(node))
+        graph.insert_before(node, before)
+        for copy in copies:
+            moved, weights = list(copy), [*copy.initializers.values()]
+            copy.outputs.clear()
+            copy.remove(moved)
+            for weight in weights:
+                del copy.initializers[weight.name or ""]
+                weight.name = self._fresh(weight.name or "const")
+                graph.initializers.add(weight)
+            self._name_anew(moved)
+            graph.insert_before(node, moved)
+            self._note_scopes(graph, moved)
+        graph.insert_before(node, after)
+        movable = {value for value in values.values() if _can_become_output(value, graph)}
+        for old, new_value in values.items():
+            if new_value in movable:
+                movable.discard(new_value)
+                self._take_over(old, new_value)
+            else:
+                self._redirect(node, old, new_value)
         self._remove([node])
         self.applied += 1
 
@@ -315,17 +383,30 @@ class Rewriter:
         """Give everything in a function's copy a name of its own, and the origin of its call."""
         for value in weights:
             value.name = self._fresh(value.name or "const")
-        pending = list(moved)
+        for inner in self._name_anew(moved, f"{call.name}/"):
+            set_origin(inner, origins(call))
+
+    def _name_anew(self, moved: Sequence[ir.Node], prefix: str = "") -> list[ir.Node]:
+        """Give copied nodes and all their values names of their own; return all of the nodes."""
+        pending, named = list(moved), []
         while pending:
             inner = pending.pop()
-            inner.name = self._node_names.fresh(f"{call.name}/{inner.name or inner.op_type}")
-            set_origin(inner, origins(call))
+            named.append(inner)
+            inner.name = self._node_names.fresh(f"{prefix}{inner.name or inner.op_type}")
             for value in inner.outputs:
                 value.name = self._fresh(value.name or inner.op_type)
             for _, nested in subgraphs(inner):
                 pending += nested
                 for value in (*nested.inputs, *nested.initializers.values()):
                     value.name = self._fresh(value.name or "value")
+        return named
+
+    def _note_scopes(self, graph: ir.Graph, moved: Iterable[ir.Node]) -> None:
+        """Remember where the bodies of nodes stand that have come to `graph`."""
+        for inner in moved:
+            for name, nested in subgraphs(inner):
+                prefix = f"{self._scopes.get(graph, '')}{inner.name}.{name}/"
+                self._scopes.update((g, scope) for scope, g in all_graphs(nested, prefix))
 
     def _key(self, graph: ir.Graph, value: ir.Value) -> str:
         return f"{self._scopes.get(graph, '')}{value.name}"

@@ -57,5 +57,5 @@ def _digest(tensor: ir.TensorProtocol) -> bytes:
         if tensor.dtype.is_string():
             state.update(repr(array.tolist()).encode())
         else:
-            state.update(np.ascontiguousarray(array).data.cast("B"))
+            state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.digest()

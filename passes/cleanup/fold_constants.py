@@ -47,7 +47,7 @@ class FoldConstants(Pass):
             if not written:
                 return
             try:
-                arrays = _evaluate(ctx, region.nodes, written)
+                arrays = evaluate(ctx, region.nodes, written)
             except Exception as error:
                 failed = _find_failing(ctx, region.nodes)
                 if not failed:
@@ -71,7 +71,7 @@ def _literal(node: ir.Node) -> ir.TensorProtocol | None:
     return constant_of(node.outputs[0])
 
 
-def _evaluate(
+def evaluate(
     ctx: PassContext, nodes: Sequence[ir.Node], wanted: Sequence[ir.Node]
 ) -> dict[ir.Value, Array]:
     """Run `nodes` in one model of their own and return all outputs of `wanted`."""
@@ -151,7 +151,7 @@ def _find_failing(ctx: PassContext, nodes: Sequence[ir.Node]) -> set[ir.Node]:
             continue
         needs[node] = list(dict.fromkeys(n for p in before if p in needs for n in (*needs[p], p)))
         try:
-            _evaluate(ctx, [*needs[node], node], [node])
+            evaluate(ctx, [*needs[node], node], [node])
         except Exception as error:
             reason = str(error).strip().splitlines()[0]
             ctx.note(f"{node.name} ({node.op_type}) cannot be evaluated: {reason}")

@@ -40,7 +40,11 @@ def expand_by_definition(edit: Edit) -> None:
     while proto.output[-1] not in produced:
         # Trailing outputs that the call does not list are declared, but not computed.
         proto.output.pop()
-    graph = instantiate(edit.node, ir.from_proto(proto))
+    function = ir.from_proto(proto)
+    for name, formal in schema.attributes.items():
+        if formal.default_value.type != onnx.AttributeProto.UNDEFINED:
+            function.attributes[name] = ir.serde.deserialize_attribute(formal.default_value)
+    graph = instantiate(edit.node, function)
     edit.ctx.rewriter.splice(edit.node, graph)
 
 

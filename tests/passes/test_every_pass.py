@@ -155,7 +155,7 @@ def test_what_o1_makes_of_each_model() -> None:
         "layout": 4,
         "constants": 2,
         "branches": 2,
-        "loop": 1,
+        "loop": 10,
         "outputs": 4,
         "network": 3,
         "norm": 1,
