@@ -21,7 +21,15 @@ from cannc.compiler.core.unit import CompileUnit
 from cannc.golden.regions import Region, regions
 
 Kind: TypeAlias = Literal[
-    "compared", "inside", "folded", "dead", "branch", "sequence", "unmatched", "unknown"
+    "compared",
+    "inside",
+    "folded",
+    "dead",
+    "branch",
+    "sequence",
+    "undumped",
+    "unmatched",
+    "unknown",
 ]
 Perm: TypeAlias = "tuple[int, ...] | None"
 
@@ -66,8 +74,9 @@ class Row:
         kind: ``compared``: both sides show it. ``inside``: computed inside `candidate_node`.
             ``folded``: a constant of the candidate. ``dead``: the candidate does not need it.
             ``branch``: inside a body of If, Loop or Scan, compared at that node's outputs.
-            ``sequence``: not a tensor. ``unmatched``: no such name, where only names match.
-            ``unknown``: lost track, which is a bug of cannc.
+            ``sequence``: not a tensor. ``undumped``: the device left no dump of it.
+            ``unmatched``: no such name, where only names match. ``unknown``: lost track, which is
+            a bug of cannc.
         op_type: Operator that computed it in the original model.
         node: Name of that node.
         module: PyTorch module path, if known.
@@ -101,10 +110,19 @@ class Alignment:
     by_name: bool
 
 
-def align(golden: CompileUnit, candidate: CompileUnit) -> Alignment:
-    """Match the values of two models."""
+def align(
+    golden: CompileUnit, candidate: CompileUnit, hidden: Mapping[str, Kind] | None = None
+) -> Alignment:
+    """Match the values of two models.
+
+    Args:
+        golden: The original.
+        candidate: The other model.
+        hidden: Values of the candidate's main graph that nobody can look at, and the kind that
+            their rows get.
+    """
     by_name = golden.provenance.digest != candidate.provenance.digest
-    here, there = _Side.of(golden), _Side.of(candidate)
+    here, there = _Side.of(golden, {}), _Side.of(candidate, hidden or {})
     if by_name:
         names = golden.provenance.producers()
         fates = {name: Fate(name, "same") for name in names if name in there.values}
@@ -220,20 +238,23 @@ class _Side:
 
     values: dict[str, ir.Value]
     top: frozenset[str]
+    hidden: Mapping[str, Kind]
 
     @classmethod
-    def of(cls, unit: CompileUnit) -> _Side:
+    def of(cls, unit: CompileUnit, hidden: Mapping[str, Kind]) -> _Side:
         values: dict[str, ir.Value] = {}
         for scope, graph in all_graphs(unit.model.graph):
             inner = [*graph.inputs, *(v for node in graph for v in node.outputs)]
             values.update({f"{scope}{v.name}": v for v in inner})
         graph = unit.model.graph
         top = [*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs)]
-        return cls(values, frozenset(v.name or "" for v in top))
+        return cls(values, frozenset(v.name or "" for v in top), hidden)
 
     def hides(self, name: str) -> Kind | None:
         """Return why a value that exists cannot be compared, or None."""
         if name not in self.top:
             return "branch"
+        if name in self.hidden:
+            return self.hidden[name]
         kind = self.values[name].type
         return None if kind is None or isinstance(kind, ir.TensorType) else "sequence"

@@ -7,7 +7,7 @@ golden's numbers (what each layer **adds**; `explode`). So a culprit differs fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -15,10 +15,10 @@ from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.unit import CompileUnit, ModelLike
 from cannc.compiler.runtime.dtypes import infer_types
-from cannc.golden.align import Alignment, Pair, Row, align
+from cannc.golden.align import align
 from cannc.golden.facts import facts_of_models
-from cannc.golden.ledger import Ledger
-from cannc.golden.report import GoldenReport, Layer, Mode
+from cannc.golden.layers import make_layers, warnings_of
+from cannc.golden.report import GoldenReport, Mode
 from cannc.golden.runs import Accumulated, GoldenRun, Isolated
 from cannc.golden.saved import compare_saved
 from cannc.golden.sources import Inputs, Samples, Saved, choose_inputs, open_side, sizes_of
@@ -89,43 +89,11 @@ def _compare_models(
         if mode != "accumulated":
             added = added or Isolated(candidate.model, pairs, bounds, expected)
             added.add(feeds, expected)
-    dtypes = _dtypes(candidate.model)
     ledgers = (arriving.ledger if arriving else None, added.ledger if added else None)
-    layers = [
-        _layer(row, alignment.pairs.get(row.name), shapes, dtypes, ledgers)
-        for row in alignment.rows
-    ]
+    layers = make_layers(alignment, shapes, _dtypes(candidate.model), ledgers)
     outputs = tuple(value.name or "" for value in golden.model.graph.outputs)
     facts = facts_of_models(golden, candidate, samples, mode, bounds)
-    return GoldenReport(tuple(layers), outputs, facts, tuple(_warnings(alignment, outputs)))
-
-
-def _layer(
-    row: Row,
-    pair: Pair | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, str],
-    ledgers: tuple[Ledger | None, Ledger | None],
-) -> Layer:
-    findings = [ledger.finding(row.name) if ledger else None for ledger in ledgers]
-    notes = [ledger.notes.get(row.name, "") for ledger in ledgers if ledger]
-    return Layer(
-        name=row.name,
-        kind=row.kind,
-        op_type=row.op_type,
-        node=row.node,
-        candidate=pair.candidate.name if pair else "",
-        candidate_node=row.candidate_node,
-        stands_for=row.stands_for,
-        module=row.module,
-        dtype=dtypes.get(pair.candidate.name, "") if pair else "",
-        shape=shapes.get(row.name),
-        perm=pair.candidate.perm if pair else None,
-        owned=row.owned,
-        arriving=findings[0],
-        added=findings[1],
-        note=next(filter(None, notes), ""),
-    )
+    return GoldenReport(layers, outputs, facts, tuple(warnings_of(alignment, outputs)))
 
 
 def _dtypes(model: ir.Model) -> dict[str, str]:
@@ -133,18 +101,3 @@ def _dtypes(model: ir.Model) -> dict[str, str]:
     dtypes = {name: v.dtype for name, v in values.items() if v.dtype is not None}
     text = ir.DataType.STRING
     return {n: "string" if d == text else d.numpy().name for n, d in dtypes.items()}
-
-
-def _warnings(alignment: Alignment, outputs: tuple[str, ...]) -> Iterator[str]:
-    if alignment.by_name:
-        yield (
-            "golden and candidate do not descend from the same model, as far as their provenance"
-            " says: values were matched by name"
-        )
-    kinds = {row.name: row.kind for row in alignment.rows}
-    lost = [name for name, kind in kinds.items() if kind == "unknown"]
-    if lost:
-        yield f"{len(lost)} values were lost track of, e.g. {lost[0]}: a bug of cannc"
-    for name in outputs:
-        if kinds.get(name) != "compared":
-            yield f"graph output {name} was not compared ({kinds.get(name, 'unmatched')})"

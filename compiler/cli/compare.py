@@ -22,8 +22,15 @@ from cannc.compiler.core.errors import UsageError
     show_default=True,
 )
 @click.option("--threshold", multiple=True, metavar="METRIC=VALUE", help="e.g. cosine=0.999")
+@click.option(
+    "--dump",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Tensor dumps of a device; CANDIDATE is what was given to ATC.",
+)
+@click.option("--om", type=options.FILE, help="With --dump: the device's .om, for what was fused.")
 @click.option("--html", type=options.FILE, help="Write the report as one HTML page.")
 @click.option("--csv", "csv_", type=options.FILE, help="Write one row per layer.")
+@click.option("--junit", type=options.FILE, help="Write JUnit XML for CI pages.")
 @options.common
 def compare(
     golden: Path,
@@ -31,12 +38,17 @@ def compare(
     input_specs: tuple[str, ...],
     mode: Literal["accumulated", "isolated", "both"],
     threshold: tuple[str, ...],
+    dump: Path | None,
+    om: Path | None,
     html: Path | None,
     csv_: Path | None,
+    junit: Path | None,
     json_out: str | None,
     quiet: bool,
 ) -> int:
     """Compare CANDIDATE (.om or .onnx) with GOLDEN (.onnx), or two folders of arrays.
+
+    With --dump, nothing of CANDIDATE is run: a device's dumps are compared.
 
     Exit code 1 when a graph output misses a threshold.
     """
@@ -45,23 +57,24 @@ def compare(
     from cannc.compiler.core.files import check_writable, write_text
     from cannc.compiler.frontend.inputs import read_inputs
     from cannc.golden.compare import compare as run_compare
+    from cannc.golden.dumps.compare import compare_dumps
     from cannc.golden.render_csv import to_csv
     from cannc.golden.render_html import to_html
     from cannc.golden.render_json import to_json
+    from cannc.golden.render_junit import to_junit
 
-    for path in filter(None, (html, csv_)):
+    files = {html: to_html, csv_: to_csv, junit: to_junit}
+    renderers = {path: render for path, render in files.items() if path is not None}
+    for path in renderers:
         check_writable(path, golden, candidate)
-    report = run_compare(
-        golden,
-        candidate,
-        inputs=read_inputs(input_specs) or None,
-        mode=mode,
-        thresholds=parse_thresholds(threshold),
-    )
-    if html is not None:
-        write_text(html, to_html(report))
-    if csv_ is not None:
-        write_text(csv_, to_csv(report))
+    inputs = read_inputs(input_specs) or None
+    bounds = parse_thresholds(threshold)
+    if dump is None:
+        report = run_compare(golden, candidate, inputs=inputs, mode=mode, thresholds=bounds)
+    else:
+        report = compare_dumps(golden, candidate, dump, om=om, inputs=inputs, thresholds=bounds)
+    for path, render in renderers.items():
+        write_text(path, render(report))
     if not write_json(json_out, to_json(report)):
         print_comparison(stdout(), report)
     return 0 if report.verdict == "pass" else 1

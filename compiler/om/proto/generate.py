@@ -11,7 +11,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 DESCRIPTORS = FOLDER / "descriptors.binpb"
-SOURCES = ("ge_ir.proto", "task.proto")
+SOURCES = ("ge_ir.proto", "task.proto", "dump.proto")
 
 
 def compiled() -> bytes:

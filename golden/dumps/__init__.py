@@ -1,0 +1,1 @@
+"""Tensor dumps that a device wrote, compared with the original model on any machine."""
