@@ -77,3 +77,32 @@ class Quantizer:
         return pipeline.quantize(
             model, self.scheme, soc, calib, self.algo, self.granularity, keep=keep, **options
         )
+
+
+class GraphSplitter:
+    """Holds how to split, and splits models that way; see `cannc.split`."""
+
+    def __init__(
+        self,
+        layers_per_subgraph: int = 2,
+        strategy: str = "memory_balanced",
+        *,
+        parts: int | None = None,
+        cuts: Sequence[str] = (),
+    ) -> None:
+        self.layers_per_subgraph, self.strategy = layers_per_subgraph, strategy
+        self.parts, self.cuts = parts, tuple(cuts)
+
+    def split(
+        self, model: ModelLike, out: str | Path | None = None, soc: str | None = None
+    ) -> list[CompileUnit]:
+        """Return the parts in order; with `out`, write them and ``pipeline.json`` there, too."""
+        return pipeline.split(
+            model,
+            self.layers_per_subgraph,
+            self.strategy,
+            soc,
+            parts=self.parts,
+            cuts=self.cuts,
+            out=out,
+        )

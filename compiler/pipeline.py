@@ -31,12 +31,14 @@ from cannc.compiler.runtime.host_runner import HostRunner
 from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.ports import input_ports
 from cannc.compiler.runtime.repeat_runner import RepeatRunner
+from cannc.compiler.splitting import split_model, write_split
 from cannc.golden.compare import compare
 from cannc.op_support.checker import check as check_support
 from cannc.op_support.kernels import kernel_gap
 from cannc.op_support.report import SupportReport
 from cannc.passes.optimize import optimize as run_optimize
 from cannc.passes.registry import check_level
+from cannc.passes.split.choose import Request
 from cannc.quant.calibration.load import Data, load_calibration
 from cannc.quant.calibration.samples import DEFAULT_SAMPLES, Calibration
 from cannc.quant.quantize import quantize as run_quantize
@@ -148,6 +150,42 @@ def optimize(
     if verify == "final":
         _verify_final(unit, result, inputs)
     return result
+
+
+def split(
+    model: ModelLike,
+    layers_per_subgraph: int = 2,
+    strategy: str = "memory_balanced",
+    soc: str | None = None,
+    *,
+    cann: str | None = None,
+    parts: int | None = None,
+    cuts: Sequence[str] = (),
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    out: str | Path | None = None,
+) -> list[CompileUnit]:
+    """Cut a model into parts that run one after the other; names of values stay.
+
+    Args:
+        model: Any model.
+        layers_per_subgraph: At most this many layers per part; not used with `parts` or `cuts`.
+        strategy: ``memory_balanced``, ``even``, or ``named`` (implied by `cuts`).
+        soc: Full SoC name to stamp; default: the stamped target, else Ascend910B4.
+        cann: CANN release.
+        parts: Number of parts.
+        cuts: Names of values, nodes or modules; the model is cut after each.
+        input_shapes: Sizes for the memory estimate; default: those of the examples.
+        out: Folder for the parts and ``pipeline.json``.
+
+    Raises:
+        UsageError: ``SPL001`` to ``SPL007``: it cannot be split that way.
+    """
+    by_layers = None if parts is not None or cuts else layers_per_subgraph
+    request = Request(by_layers, parts, tuple(cuts), strategy)
+    result = split_model(stamped(model, soc, cann), request, input_shapes)
+    if out is not None:
+        write_split(result, Path(out))
+    return [part.unit for part in result.parts]
 
 
 def quantize(
@@ -373,6 +411,13 @@ def _verify_final(
         why="the verification after the last pass missed its threshold",
         fix="leave passes out one by one with --passes=-NAME, or report it with the model",
     )
+
+
+def stamped(model: ModelLike, soc: str | None, cann: str | None) -> CompileUnit:
+    """Load a model and stamp the target that a stage works for (D22)."""
+    unit = load(model)
+    unit.target = _target(unit, soc, cann)
+    return unit
 
 
 def _target(unit: CompileUnit, soc: str | None, cann: str | None) -> Target:

@@ -20,8 +20,10 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "CanncError": "cannc.compiler.core.errors",
+    "Chain": "cannc.compiler.runtime.chain",
     "CompileUnit": "cannc.compiler.core.unit",
     "Compiler": "cannc.compiler.classes",
+    "GraphSplitter": "cannc.compiler.classes",
     "Quantizer": "cannc.compiler.classes",
     "Session": "cannc.compiler.runtime.session",
     "build": "cannc.compiler.build",
@@ -32,6 +34,7 @@ _PUBLIC = {
     "load": "cannc.compiler.core.unit",
     "optimize": "cannc.compiler.pipeline",
     "quantize": "cannc.compiler.pipeline",
+    "split": "cannc.compiler.pipeline",
 }
 
 __all__ = [*_PUBLIC, "__version__"]
@@ -39,6 +42,7 @@ __all__ = [*_PUBLIC, "__version__"]
 if TYPE_CHECKING:
     from cannc.compiler.build import build as build
     from cannc.compiler.classes import Compiler as Compiler
+    from cannc.compiler.classes import GraphSplitter as GraphSplitter
     from cannc.compiler.classes import Quantizer as Quantizer
     from cannc.compiler.core.errors import CanncError as CanncError
     from cannc.compiler.core.unit import CompileUnit as CompileUnit
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from cannc.compiler.pipeline import convert as convert
     from cannc.compiler.pipeline import optimize as optimize
     from cannc.compiler.pipeline import quantize as quantize
+    from cannc.compiler.pipeline import split as split
+    from cannc.compiler.runtime.chain import Chain as Chain
     from cannc.compiler.runtime.session import Session as Session
     from cannc.golden.compare import compare as compare
 

@@ -16,7 +16,7 @@ COMMANDS = {
     "convert": "cannc.compiler.cli.convert",
     "check": "cannc.compiler.cli.check",
     "optimize": "cannc.compiler.cli.optimize",
-    "split": "cannc.compiler.cli.planned",
+    "split": "cannc.compiler.cli.split",
     "quantize": "cannc.compiler.cli.quantize",
     "compile": "cannc.compiler.cli.compile",
     "run": "cannc.compiler.cli.run",

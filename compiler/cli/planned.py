@@ -18,6 +18,5 @@ def _planned(name: str, summary: str) -> click.Command:
     return command
 
 
-split = _planned("split", "Parts that fit the device.")
 bisect = _planned("bisect", "Which pass or layer breaks a threshold.")
 profile = _planned("profile", "Cost per layer against the roofline.")

@@ -1,0 +1,1 @@
+"""Cutting a model into parts that run one after the other."""
