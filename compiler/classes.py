@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cannc.compiler import pipeline
 from cannc.compiler.core.errors import UsageError, nearest
-from cannc.compiler.core.unit import CompileUnit, ModelLike
+from cannc.compiler.core.unit import CompileUnit, ModelLike, load
+from cannc.compiler.quantizing import DataOptions, evaluate_units
 from cannc.quant.calibration.load import Data
+from cannc.quant.calibration.samples import DEFAULT_SAMPLES
+from cannc.quant.evaluation import Evaluation
+from cannc.quant.sensitivity import Sensitivity, rank_isolated
 
 
 class Compiler:
@@ -55,6 +59,42 @@ class Compiler:
     def compile(self, model: ModelLike, out: str | Path) -> Path:
         """Compile `model` to `out`; see `cannc.compile`."""
         return pipeline.compile(model, out, soc=self._soc, cann=self._cann, **self._options)
+
+
+class QuantEvaluator:
+    """Measures what quantization changed, on data that calibration has not seen.
+
+    Example:
+        evaluator = QuantEvaluator("model.onnx", tokenizer="folder")
+        evaluator.evaluate("quantized.onnx", "texts.txt").token_accuracy
+    """
+
+    def __init__(
+        self,
+        baseline: ModelLike,
+        *,
+        num_samples: int = DEFAULT_SAMPLES,
+        tokenizer: str | Path | None = None,
+        preprocessing: Mapping[str, object] | str | Path | None = None,
+        allow_overlap: bool = False,
+    ) -> None:
+        self.baseline = load(baseline)
+        self.options = DataOptions(num_samples, tokenizer, preprocessing)
+        self.allow_overlap = allow_overlap
+
+    def evaluate(self, quantized: ModelLike, data: Data) -> Evaluation:
+        """Return the agreement of `quantized` with the baseline.
+
+        Raises:
+            UsageError: ``QEV001`` the data was used for calibration.
+        """
+        return evaluate_units(
+            self.baseline, load(quantized), data, self.options, allow_overlap=self.allow_overlap
+        )
+
+    def sensitivity(self, quantized: ModelLike) -> list[Sensitivity]:
+        """Return the quantized layers, the one with the largest error of its own first."""
+        return rank_isolated(load(quantized))
 
 
 class Quantizer:

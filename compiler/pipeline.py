@@ -26,6 +26,7 @@ from cannc.compiler.core.unit import CompileUnit, ModelLike, load
 from cannc.compiler.frontend.inputs import fix_shapes
 from cannc.compiler.frontend.source import Dynamic, Source, call_source
 from cannc.compiler.memory.planner import Optimizer
+from cannc.compiler.quantizing import DataOptions, Goal, Ranking
 from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.host_runner import HostRunner
 from cannc.compiler.runtime.host_session import HostSession
@@ -39,8 +40,9 @@ from cannc.op_support.report import SupportReport
 from cannc.passes.optimize import optimize as run_optimize
 from cannc.passes.registry import check_level
 from cannc.passes.split.choose import Request
-from cannc.quant.calibration.load import Data, load_calibration
+from cannc.quant.calibration.load import Data
 from cannc.quant.calibration.samples import DEFAULT_SAMPLES, Calibration
+from cannc.quant.evaluation import refuse_overlap
 from cannc.quant.quantize import quantize as run_quantize
 from cannc.quant.reform import fuse_quantized
 from cannc.quant.report import QuantReport
@@ -203,6 +205,11 @@ def quantize(
     tokenizer: str | Path | None = None,
     preprocessing: Mapping[str, object] | str | Path | None = None,
     max_memory: int = MAX_BYTES,
+    min_token_accuracy: float | None = None,
+    min_cosine: float | None = None,
+    eval_data: Data | None = None,
+    ranking: Ranking = "isolated",
+    allow_overlap: bool = False,
 ) -> CompileUnit:
     """Store weights in few bits, in the form that the target's kernels take (D11).
 
@@ -221,56 +228,58 @@ def quantize(
         tokenizer: For prompts: a Hugging Face folder.
         preprocessing: For pictures: see `cannc.quant.calibration.images`.
         max_memory: Bytes for statistics of activations at a time.
+        min_token_accuracy: Keep the fewest layers in float with which so many predictions stay.
+        min_cosine: The same for the cosine of the outputs.
+        eval_data: What that is measured on; other data than `calib`.
+        ranking: Layers stay in float by their own error (``isolated``), or by what each does to
+            the outputs (``end-to-end``, one evaluation per layer).
+        allow_overlap: Let `eval_data` hold calibration samples.
 
     Raises:
-        UsageError: ``QUANT001`` to ``QUANT005``, a wrong option.
-        CanncError: ``CAL...`` calibration data that does not fit; nothing is changed then.
+        UsageError: ``QUANT001`` to ``QUANT005``, ``QEV001``, ``QEV002``, a wrong option.
+        GoldenMismatchError: ``QEV003`` the accuracy cannot be reached.
+        CanncError: ``CAL...`` data that does not fit; nothing is changed then.
     """
     unit = load(model)
     target = _target(unit, soc, cann)
-    calibration = None
-    if calib is not None:
-        calibration = load_samples(
+    goal = Goal.of(min_token_accuracy, min_cosine, ranking)
+    options = DataOptions(num_samples, tokenizer, preprocessing)
+    calibration = options.load(unit, calib) if calib is not None else None
+    samples = _goal_samples(unit, goal, eval_data, options)
+    if calibration is not None and samples is not None and not allow_overlap:
+        refuse_overlap(calibration.digests, samples)
+
+    def run(more_kept: Sequence[str]) -> CompileUnit:
+        return run_quantize(
             unit,
-            calib,
-            num_samples=num_samples,
-            tokenizer=tokenizer,
-            preprocessing=preprocessing,
+            scheme=scheme,
+            target=target,
+            may_use_kernel=_kernels(target),
+            algo=algo,
+            granularity=granularity,
+            keep=[*keep, *more_kept],
+            embeddings=embeddings,
+            calibration=calibration,
+            runner=RepeatRunner(),
+            max_memory=max_memory,
         )
-    return run_quantize(
-        unit,
-        scheme=scheme,
-        target=target,
-        may_use_kernel=_kernels(target),
-        algo=algo,
-        granularity=granularity,
-        keep=keep,
-        embeddings=embeddings,
-        calibration=calibration,
-        runner=RepeatRunner(),
-        max_memory=max_memory,
-    )
+
+    full = run(())
+    return full if goal is None or samples is None else goal.reach(unit, full, run, samples)
 
 
-def load_samples(
-    unit: CompileUnit,
-    data: Data,
-    *,
-    num_samples: int = DEFAULT_SAMPLES,
-    tokenizer: str | Path | None = None,
-    preprocessing: Mapping[str, object] | str | Path | None = None,
-) -> Calibration:
-    """Read samples for a unit's model; see `quantize` for the arguments."""
-    if isinstance(data, str) and not Path(data).exists() and ":" in data:
-        data = call_source(Source.parse(data))
-    return load_calibration(
-        data,
-        unit.model,
-        partial(prepare_feeds, input_ports(unit.model)),
-        num_samples=num_samples,
-        tokenizer=tokenizer,
-        preprocessing=preprocessing,
-    )
+def _goal_samples(
+    unit: CompileUnit, goal: Goal | None, data: Data | None, options: DataOptions
+) -> Calibration | None:
+    """Return the samples that a goal is measured on."""
+    if (goal is None) != (data is None):
+        raise UsageError(
+            "QEV002",
+            "an accuracy goal and the data to measure it on belong together",
+            where="--eval",
+            fix="give --eval DATA with --min-token-accuracy or --min-cosine",
+        )
+    return options.load(unit, data) if data is not None else None
 
 
 def compile(

@@ -105,7 +105,12 @@ def quantize(
     _sweep(rewriter, [plan.use.weight for plan in plans])
     rows = [*_quantized_rows(plans, emitter, sizes, notes), *map(_skipped_row, skips)]
     report = QuantReport(
-        str(asked), algo, asked.granularity, target.soc, merged(QuantReport.of(unit), rows)
+        str(asked),
+        algo,
+        asked.granularity,
+        target.soc,
+        merged(QuantReport.of(unit), rows),
+        calibration.digests if calibration is not None else (),
     )
     model.metadata_props[QUANT_KEY] = report.to_json()
     work.target = target

@@ -70,6 +70,7 @@ class QuantReport:
         granularity: What was asked for; rows say what each weight has.
         soc: SoC whose kernels decided about the forms.
         rows: One per node and weight.
+        calibrated_on: Digests of the samples; evaluation refuses the same ones.
     """
 
     scheme: str
@@ -77,6 +78,7 @@ class QuantReport:
     granularity: str
     soc: str
     rows: tuple[WeightRow, ...]
+    calibrated_on: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, unit: CompileUnit) -> QuantReport | None:
@@ -117,7 +119,8 @@ class QuantReport:
         """Read what `to_json` wrote."""
         data = json.loads(text)
         rows = tuple(WeightRow.from_json(row) for row in data["rows"])
-        return cls(data["scheme"], data["algo"], data["granularity"], data["soc"], rows)
+        digests = tuple(data.get("calibrated_on", ()))
+        return cls(data["scheme"], data["algo"], data["granularity"], data["soc"], rows, digests)
 
 
 def merged(earlier: QuantReport | None, rows: Sequence[WeightRow]) -> tuple[WeightRow, ...]:

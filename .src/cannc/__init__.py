@@ -24,6 +24,7 @@ _PUBLIC = {
     "CompileUnit": "cannc.compiler.core.unit",
     "Compiler": "cannc.compiler.classes",
     "GraphSplitter": "cannc.compiler.classes",
+    "QuantEvaluator": "cannc.compiler.classes",
     "Quantizer": "cannc.compiler.classes",
     "Session": "cannc.compiler.runtime.session",
     "build": "cannc.compiler.build",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from cannc.compiler.build import build as build
     from cannc.compiler.classes import Compiler as Compiler
     from cannc.compiler.classes import GraphSplitter as GraphSplitter
+    from cannc.compiler.classes import QuantEvaluator as QuantEvaluator
     from cannc.compiler.classes import Quantizer as Quantizer
     from cannc.compiler.core.errors import CanncError as CanncError
     from cannc.compiler.core.unit import CompileUnit as CompileUnit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -22,6 +23,19 @@ from cannc.compiler.cli import options
 @click.option("--tokenizer", type=options.FILE, help="Hugging Face folder, for prompts.")
 @click.option("--images", type=options.FILE, help="YAML with the preprocessing of pictures.")
 @click.option("--max-memory", metavar="2GB", help="For statistics of activations.")
+@click.option("--min-token-accuracy", type=float, help="Keep layers in float until this is met.")
+@click.option("--min-cosine", type=float, help="The same for the cosine of the outputs.")
+@click.option("--eval", "eval_data", metavar="DATA", help="What accuracy is measured on.")
+@click.option(
+    "--rank",
+    "ranking",
+    type=click.Choice(["isolated", "end-to-end"]),
+    default="isolated",
+    show_default=True,
+    help="How the layers that stay in float are chosen.",
+)
+@click.option("--allow-overlap", is_flag=True, help="Let --eval hold calibration samples.")
+@click.option("--curve", type=options.FILE, help="Write the trade curve as JSON.")
 @options.target
 @options.common
 def quantize(
@@ -37,6 +51,12 @@ def quantize(
     tokenizer: Path | None,
     images: Path | None,
     max_memory: str | None,
+    min_token_accuracy: float | None,
+    min_cosine: float | None,
+    eval_data: str | None,
+    ranking: Literal["isolated", "end-to-end"],
+    allow_overlap: bool,
+    curve: Path | None,
     soc: str | None,
     cann: str | None,
     json_out: str | None,
@@ -46,12 +66,15 @@ def quantize(
     from cannc.compiler import pipeline
     from cannc.compiler.cli.console import stdout, table, write_json
     from cannc.compiler.cli.summary import summarize_quant
-    from cannc.compiler.core.files import check_writable
+    from cannc.compiler.core.files import check_writable, write_text
     from cannc.compiler.core.quantities import parse_bytes
     from cannc.quant.report import HEADER, QuantReport
+    from cannc.quant.sensitivity import CURVE_KEY
     from cannc.quant.statistics import MAX_BYTES
 
     check_writable(out, model)
+    if curve is not None:
+        check_writable(curve, model)
     unit = pipeline.quantize(
         model,
         scheme,
@@ -66,8 +89,15 @@ def quantize(
         tokenizer=tokenizer,
         preprocessing=images,
         max_memory=parse_bytes(max_memory, "--max-memory") or MAX_BYTES,
+        min_token_accuracy=min_token_accuracy,
+        min_cosine=min_cosine,
+        eval_data=eval_data,
+        ranking=ranking,
+        allow_overlap=allow_overlap,
     )
     unit.save(out)
+    if curve is not None:
+        write_text(curve, unit.model.metadata_props.get(CURVE_KEY, "{}"))
     report = QuantReport.of(unit)
     if report is None or write_json(json_out, report.to_json()):
         return
