@@ -103,6 +103,15 @@ class Rewriter:
             new.outputs[0].type, new.outputs[0].shape = like.type, like.shape
         return new
 
+    def discard(self, nodes: Iterable[ir.Node]) -> None:
+        """Let go of new nodes that will not be used after all, and of constants made for them."""
+        weights = self.model.graph.initializers
+        for node in nodes:
+            for index, value in enumerate(node.inputs):
+                node.replace_input_with(index, None)
+                if value is not None and not value.uses() and weights.get(value.name or "") is value:
+                    del weights[value.name or ""]
+
     # -- changing the graph --------------------------------------------------------------------
 
     def replace(

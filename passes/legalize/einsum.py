@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from cannc.compiler.core.shapes import rank
-from cannc.passes.base import Numerics
-from cannc.passes.legalize.base import EditCure
+from cannc.passes.base import Numerics, PassContext
+from cannc.passes.legalize.base import Cure
 from cannc.passes.opset.edit import Edit
 
 Labels = tuple[str, ...]
@@ -40,7 +40,7 @@ class _Term:
     labels: Labels
 
 
-class DecomposeEinsum(EditCure):
+class DecomposeEinsum(Cure):
     """See the module."""
 
     name = "decompose-einsum"
@@ -48,25 +48,20 @@ class DecomposeEinsum(EditCure):
     numerics = Numerics.REASSOCIATED
     op_types = frozenset({"Einsum"})
 
-    def needs(self, edit: Edit) -> bool:
-        """Always."""
-        return True
-
-    def obstacle(self, edit: Edit) -> str | None:
-        """Ranks and, where labels are merged, sizes must be known."""
-        if any(value is None or rank(value) is None for value in edit.node.inputs):
-            return "the rank of an operand is unknown"
-        try:
-            _Plan(edit).run()
-        except _UnsayableError as error:
-            return str(error)
-        return None
-
-    def apply(self, edit: Edit) -> None:
-        """Multiply one operand after the other."""
+    def cure(self, ctx: PassContext, node: ir.Node) -> None:
+        """Multiply one operand after the other; ranks, and sizes to merge, must be known."""
+        if any(value is None or rank(value) is None for value in node.inputs):
+            ctx.refuse(node, "the rank of an operand is unknown")
+            return
+        edit = Edit(ctx, node)
         plan = _Plan(edit)
-        plan.run()
-        edit.put(plan.nodes)
+        try:
+            plan.run()
+        except _UnsayableError as error:
+            ctx.rewriter.discard(plan.nodes)
+            ctx.refuse(node, str(error))
+        else:
+            edit.put(plan.nodes)
 
 
 class _Plan:
@@ -134,7 +129,7 @@ class _Plan:
         rows = [label for label in left.labels if label not in shared]
         columns = [label for label in right.labels if label not in shared]
         if not inner:
-            order = (*batch, *rows, *columns)
+            order = (*left.labels, *columns)
             one, two = self._spread(left, order), self._spread(right, order)
             return self._add("Mul", one, order, two.value)
         one = self._merge(self._transpose(left, (*batch, *rows, *inner)), batch, rows, inner)

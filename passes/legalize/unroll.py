@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -25,14 +25,26 @@ class Rounds:
 
     Attributes:
         copies: Bodies that are connected already.
+        open: States that are known to depend on data.
     """
 
     def __init__(self, node: ir.Node, body: ir.Graph) -> None:
         """Args: the node to unroll and its body."""
         self.copies: list[ir.Graph] = []
+        self.open: set[ir.Value] = set()
         self._constants: list[ir.Value] = []
         self._node, self._body = node, body
         self._size = max(sum(1 for _ in walk(body)), 1)
+
+    def expect(self, count: int) -> None:
+        """Make sure that so many rounds are not too much.
+
+        Raises:
+            TooDynamicError: they are.
+        """
+        if count * self._size > MOST_NODES:
+            msg = f"unrolled it would have more than {MOST_NODES} nodes"
+            raise TooDynamicError(msg)
 
     def add(self, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """Append a round that reads these values; return what it gives.
@@ -40,9 +52,7 @@ class Rounds:
         Raises:
             TooDynamicError: the graph would become too large.
         """
-        if (len(self.copies) + 1) * self._size > MOST_NODES:
-            msg = f"unrolled it would have more than {MOST_NODES} nodes"
-            raise TooDynamicError(msg)
+        self.expect(len(self.copies) + 1)
         copy = self._body.clone(allow_outer_scope_values=True)
         self.copies.append(copy)
         for formal, actual in zip([*copy.inputs], inputs, strict=True):
@@ -87,23 +97,36 @@ class Rounds:
         self.copies.clear()
 
 
-def known(ctx: PassContext, value: ir.Value | None) -> Array | None:
-    """Return the number behind a value that depends on constants only, else None."""
+def known(
+    ctx: PassContext, value: ir.Value | None, open_values: Container[ir.Value] = frozenset()
+) -> Array | None:
+    """Return the number behind a value that depends on constants only, else None.
+
+    Args:
+        ctx: The pass's context.
+        value: The value.
+        open_values: Values that are known to depend on data; the search ends there.
+    """
     array = array_of(value)
     if array is not None or value is None:
         return array
     nodes: dict[ir.Node, None] = {}
-    if not _collect(value, ctx.model, nodes):
+    if not _collect(value, ctx.model, nodes, open_values):
         return None
     return evaluate(ctx, list(nodes), [value.producer()])[value]  # type: ignore[list-item]
 
 
-def _collect(value: ir.Value, model: ir.Model, nodes: dict[ir.Node, None]) -> bool:
+def _collect(
+    value: ir.Value,
+    model: ir.Model,
+    nodes: dict[ir.Node, None],
+    open_values: Container[ir.Value],
+) -> bool:
     """Add the nodes that a value needs, in order; False when one cannot be evaluated."""
     if value.const_value is not None:
         return True
     node = value.producer()
-    if node is None or len(nodes) > MOST_NODES:
+    if node is None or value in open_values:
         return False
     if node in nodes:
         return True
@@ -111,7 +134,7 @@ def _collect(value: ir.Value, model: ir.Model, nodes: dict[ir.Node, None]) -> bo
         return False
     if not is_deterministic(node, model) or "Sequence" in node.op_type:
         return False
-    if not all(v is None or _collect(v, model, nodes) for v in node.inputs):
+    if not all(v is None or _collect(v, model, nodes, open_values) for v in node.inputs):
         return False
     nodes[node] = None
     return True

@@ -16,7 +16,6 @@ import onnx_ir as ir
 
 from cannc.passes.base import Numerics, Pass, PassContext
 from cannc.passes.legalize.unroll import Rounds, TooDynamicError, known
-from cannc.passes.pattern import array_of
 from cannc.passes.rewrite import scoped_nodes
 
 _MOST_OPEN_ROUNDS = 1024
@@ -62,9 +61,12 @@ def _unroll(ctx: PassContext, node: ir.Node, rounds: Rounds) -> None:
         condition, *results = rounds.add([number, true, *states])
         states, outputs = results[: len(states)], results[len(states) :]
         collected.append(outputs)
-        if condition is not true and array_of(condition) is None:
+        condition = _behind_identities(condition)
+        if condition is true:
+            rounds.expect(trips or 0)  # no round will end it early
+        else:
             states = [_settled(ctx, rounds, value) for value in states]
-        go = _goes_on(ctx, condition)
+        go = _goes_on(ctx, rounds, condition)
         count += 1
     stacks: list[ir.Node] = []
     values: dict[ir.Value, ir.Value] = dict(zip(node.outputs, states, strict=False))
@@ -76,6 +78,14 @@ def _unroll(ctx: PassContext, node: ir.Node, rounds: Rounds) -> None:
         stacks += made
         values[old] = made[-1].outputs[0]
     rounds.finish(ctx, values, after=stacks)
+
+
+def _behind_identities(value: ir.Value) -> ir.Value:
+    node = value.producer()
+    while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    return value
 
 
 def _trips(ctx: PassContext, node: ir.Node) -> int | None:
@@ -94,12 +104,15 @@ def _settled(ctx: PassContext, rounds: Rounds, value: ir.Value) -> ir.Value:
     """Replace a small state that depends on constants only, e.g. a counter, by its number."""
     if value.producer() is None or value.const_value is not None:
         return value
-    array = known(ctx, value)
-    return value if array is None or array.size > _SMALL else rounds.constant(array)
+    array = known(ctx, value, rounds.open)
+    if array is None or array.size > _SMALL:
+        rounds.open.add(value)
+        return value
+    return rounds.constant(array)
 
 
-def _goes_on(ctx: PassContext, condition: ir.Value) -> bool:
-    array = known(ctx, condition)
+def _goes_on(ctx: PassContext, rounds: Rounds, condition: ir.Value) -> bool:
+    array = known(ctx, condition, rounds.open)
     if array is None:
         msg = "whether it goes on depends on data"
         raise TooDynamicError(msg)

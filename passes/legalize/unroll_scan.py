@@ -52,6 +52,7 @@ def _unroll(ctx: PassContext, node: ir.Node, rounds: Rounds) -> None:
     axes = list(attributes.get_ints("scan_input_axes") or [0] * width)
     backward = list(attributes.get_ints("scan_input_directions") or [0] * width)
     steps = _steps(xs, axes)
+    rounds.expect(steps)
     picks: list[ir.Node] = []
     collected: list[list[ir.Value]] = []
     for step in range(steps):
