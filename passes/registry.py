@@ -74,8 +74,10 @@ PREPARE: tuple[str, ...] = (
     "lower-quantized",
     "expand-contrib",
     "opset-to-18",
+    "lower-quantized",
+    "expand-contrib",
 )
-"""Run once, at every level."""
+"""Run once, at every level. What opsets below 11 cannot express is written out at opset 18."""
 
 CLEANUP: tuple[str, ...] = (
     "dead-code",

@@ -61,7 +61,7 @@ def test_skip_layer_norm(opset, beta, bias):
         [1, 0, 0, 1],
         weights=weights,
         dims={0: ["B", "S", 8], 1: ["B", "S", 8]},
-        opset=opset,
+        model_opset=opset,
         epsilon=1e-5,
     )
     assert op_types(assert_same(model, feeds)).count("LayerNormalization") == 1
@@ -93,7 +93,7 @@ def test_statistics_that_are_used_are_refused():
 def test_simplified_layer_norm(opset, axis):
     scale = GAMMA if axis == -1 else normal(3, 8, seed=4)
     model, feeds = one_node(
-        "SimplifiedLayerNormalization", [X, scale], [1], weights=[1], domain="", opset=opset,
+        "SimplifiedLayerNormalization", [X, scale], [1], weights=[1], domain="", model_opset=opset,
         axis=axis, epsilon=1e-6,
     )  # fmt: skip
     assert_same(model, feeds)
@@ -101,7 +101,13 @@ def test_simplified_layer_norm(opset, axis):
 
 def test_layer_norm_from_before_onnx_had_it():
     model, feeds = one_node(
-        "LayerNormalization", [X, GAMMA, BETA], [1], weights=[1, 2], domain="", opset=13, axis=-1
+        "LayerNormalization",
+        [X, GAMMA, BETA],
+        [1],
+        weights=[1, 2],
+        domain="",
+        model_opset=13,
+        axis=-1,
     )
     assert op_types(assert_same(model, feeds)) == ["LayerNormalization"]
 

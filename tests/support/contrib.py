@@ -28,7 +28,7 @@ def one_node(
     weights: Sequence[int] = (),
     domain: str = "com.microsoft",
     dims: Mapping[int, Sequence[str | int]] | None = None,
-    opset: int = 18,
+    model_opset: int = 18,
     dtypes: Sequence[int] = (),
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -41,7 +41,7 @@ def one_node(
         weights: Positions of inputs that are initializers.
         domain: Its domain.
         dims: Position -> declared dims of an input, where they are symbolic.
-        opset: Of the default domain.
+        model_opset: Of the default domain.
         dtypes: Of the outputs; those of the first input where it is empty.
         attributes: Of the node.
     """
@@ -71,7 +71,7 @@ def one_node(
         ],
         [onnx.numpy_helper.from_array(inputs[i], f"i{i}") for i in weights],
     )
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid("", model_opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10), feeds
 
 

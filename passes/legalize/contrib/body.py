@@ -180,7 +180,12 @@ class Body:
             values[old] = new = result if own else self.op("Identity", result)
             if old.is_graph_output():
                 new.type, new.shape = old.type, old.shape  # the interface stays as it is declared
+        given = [value for value in self.node.inputs if value is not None]
         self.ctx.rewriter.replace([self.node], self._nodes, values)
+        for value in dict.fromkeys(given):
+            interface = value.is_graph_input() or value.is_graph_output()
+            if value.is_initializer() and not value.uses() and not interface:
+                self.ctx.rewriter.drop_initializer(value)
 
     def abandon(self) -> None:
         """Take back the constants of a body that will not be put."""

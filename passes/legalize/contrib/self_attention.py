@@ -22,13 +22,29 @@ def attention(body: Body) -> None:
     sizes = body.node.attributes.get_ints("qkv_hidden_sizes") or [width_of(weights) // 3] * 3
     heads = body.integer("num_heads")
     parts = body.split(product, 2, *sizes)
-    finish(body, x, [heads_of(body, part, heads) for part in parts])
+    mask, past, added = (body.given(index) for index in (3, 4, 5))
+    finish(body, x, [heads_of(body, part, heads) for part in parts], mask, past, added)
 
 
-def finish(body: Body, x: ir.Value, parts: list[ir.Value]) -> None:
-    """Attend with query, key and value (B, N, S, H); inputs 3 to 5 are mask, past, bias."""
+def finish(
+    body: Body,
+    x: ir.Value,
+    parts: list[ir.Value],
+    mask: ir.Value | None,
+    past: ir.Value | None,
+    bias: ir.Value | None = None,
+) -> None:
+    """Attend with query, key and value (B, N, S, H), and put the result and the present.
+
+    Args:
+        body: Where it goes.
+        x: A value whose first dim is the batch.
+        parts: Query, key and value.
+        mask: See `mask_bias`.
+        past: (2, B, N, P, H): keys and values from before.
+        bias: Of the scores.
+    """
     query, key, value = parts
-    mask, past, bias = (body.given(index) for index in (3, 4, 5))
     if past is not None:
         key, value = (
             body.op("Concat", body.op("Gather", past, body.index(i), axis=0), new, axis=2)

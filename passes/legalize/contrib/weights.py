@@ -20,13 +20,14 @@ class Quantized:
     Attributes:
         levels: int8, lazy.
         scale: Broadcasts to the levels; with `index`, its rows are taken by it along axis 0 first.
+            None for one.
         zero: Like `scale`, or None for zero.
         dtype: Dtype of the products.
         index: For each row of the levels, the row of scale and zero; None when there are no groups.
     """
 
     levels: ir.TensorProtocol
-    scale: Array
+    scale: Array | None
     zero: Array | None
     dtype: ir.DataType
     index: Array | None = None
@@ -38,7 +39,9 @@ class Quantized:
             shifted = levels.astype(np.float32)
             if self.zero is not None:
                 shifted = shifted - self._rows(self.zero).astype(np.float32)
-            return (shifted * self._rows(self.scale).astype(np.float32)).astype(self.dtype.numpy())
+            if self.scale is not None:
+                shifted = shifted * self._rows(self.scale).astype(np.float32)
+            return shifted.astype(self.dtype.numpy())
 
         return DerivedTensor(self.levels, multiply, self.dtype)
 
@@ -53,14 +56,16 @@ class Quantized:
         value = body.cast(body.constant(self.levels), self.dtype)
         if self.zero is not None and np.any(self.zero):
             value = body.op("Add", value, self._table(body, -self.zero.astype(np.float32)))
+        if self.scale is None:
+            return value
         return body.op("Mul", value, self._table(body, self.scale))
 
     def _rows(self, table: Array) -> Array:
-        return table if self.index is None else table[self.index]
+        return table if self.index is None or table.ndim == 0 else table[self.index]
 
     def _table(self, body: Body, table: Array) -> ir.Value:
         value = body.constant(np.ascontiguousarray(table.astype(self.dtype.numpy())))
-        if self.index is None:
+        if self.index is None or table.ndim == 0:
             return value
         return body.op("Gather", value, body.constant(self.index.astype(np.int64)), axis=0)
 
@@ -71,10 +76,10 @@ def as_int8(
     """Return 8-bit or 4-bit levels as int8, and the zero points that go with them."""
     if tensor.dtype == ir.DataType.INT8:
         return tensor, zero
-    half = 1 << (tensor.dtype.bitwidth - 1) if tensor.dtype.name.startswith("U") else 0
+    half = 0 if tensor.dtype.is_signed() else 1 << (tensor.dtype.bitwidth - 1)
 
     def shift(array: Array) -> Array:
         return (array.astype(np.int16) - half).astype(np.int8)
 
-    moved = zero.astype(np.int16) - half if zero is not None else np.array(-half, np.int16)
+    moved = np.asarray((np.int16(0) if zero is None else zero.astype(np.int16)) - np.int16(half))
     return DerivedTensor(tensor, shift, ir.DataType.INT8), moved

@@ -26,20 +26,20 @@ class Expansion:
         build: Builds the body and puts it; raises `ObstacleError` when it cannot.
         inputs: Inputs beyond these must be absent.
         outputs: Outputs beyond these must be unused.
-        attributes: Attributes that `build` honours; any other one is refused.
+        attributes: Attributes that `build` honours; any other one is refused. None for all.
         until: Opset of the domain from which on the operator is another one, or None.
     """
 
     build: Callable[[Body], None]
     inputs: int
     outputs: int = 1
-    attributes: tuple[str, ...] = ()
+    attributes: tuple[str, ...] | None = ()
     until: int | None = None
 
     def obstacle(self, node: ir.Node) -> str | None:
         """Return what of the node's form is not honoured, or None."""
         for name in node.attributes:
-            if name not in self.attributes:
+            if self.attributes is not None and name not in self.attributes:
                 return f"attribute {name} is unknown here"
         for index, value in enumerate(node.inputs):
             if index >= self.inputs and value is not None:
