@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -39,18 +39,35 @@ def infer_shapes(model: ir.Model) -> bool:
     return any(_known(value.shape) > _known(shape) for value, shape in declared.items())
 
 
-def shape_conflict(model: ir.Model) -> str | None:
-    """Return which node cannot take the shapes that reach it, or None. Weights are not copied.
+class ShapeTrial:
+    """Shape inference of one model at several shapes of its inputs.
 
-    Only what shape inference can see; shapes that the file declares for inner values do not count.
+    Only what shape inference can see counts; shapes that the file declares for inner values do not.
+    The model is not changed, weights are not copied.
     """
-    copy = model.clone()
-    _forget(copy)
-    try:
-        onnx.shape_inference.infer_shapes(_skeleton(copy), strict_mode=True, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
-        return " ".join(str(error).split())
-    return None
+
+    def __init__(self, model: ir.Model) -> None:
+        """Prepare `model`, which is what takes long."""
+        copy = model.clone()
+        _forget(copy)
+        self._proto = _skeleton(copy)
+
+    def conflict(self, inputs: Mapping[str, Sequence[int]]) -> str | None:
+        """Return which node cannot take the shapes that reach it, or None.
+
+        Args:
+            inputs: Input name -> its shape; other inputs keep the shape that they declare.
+        """
+        trial = onnx.ModelProto()
+        trial.CopyFrom(self._proto)
+        for info in trial.graph.input:
+            if info.name in inputs:
+                ir.serde.serialize_shape_into(info.type, ir.Shape(inputs[info.name]))
+        try:
+            onnx.shape_inference.infer_shapes(trial, strict_mode=True, data_prop=True)
+        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+            return " ".join(str(error).split())
+        return None
 
 
 def shapes_complete(model: ir.Model) -> bool:

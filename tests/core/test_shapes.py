@@ -8,7 +8,7 @@ import pytest
 from tests.support.models import parse
 
 from cannc.compiler.core.graphs import walk
-from cannc.compiler.core.shapes import infer_shapes, rank, static_shape
+from cannc.compiler.core.shapes import ShapeTrial, infer_shapes, rank, static_shape
 from cannc.compiler.core.unit import load
 
 
@@ -115,3 +115,16 @@ def test_helpers_tell_unknown_from_empty() -> None:
     unknown = ir.Value(name="c")
     assert [static_shape(v) for v in (known, open_, unknown, None)] == [(), None, None, None]
     assert [rank(v) for v in (known, open_, unknown, None)] == [0, 1, None, None]
+
+
+def test_a_trial_judges_several_shapes_of_one_model():
+    model = ir.from_proto(
+        parse("g (float[N,4] a, float[M,4] b) => (float[N,4] y) { c = Relu (a) y = Add (c, b) }")
+    )
+    before = ir.to_proto(model).SerializeToString()
+    trial = ShapeTrial(model)
+    assert trial.conflict({}) is None
+    assert trial.conflict({"a": (2, 4), "b": (2, 4)}) is None
+    assert "Add" in trial.conflict({"a": (2, 4), "b": (3, 4)})
+    assert trial.conflict({"a": (2, 4)}) is None  # nothing of the trial before is left
+    assert ir.to_proto(model).SerializeToString() == before

@@ -11,7 +11,7 @@ from cannc.compiler.backends.atc import gears as gear_rules
 from cannc.compiler.backends.atc.gears import Gears
 from cannc.compiler.backends.atc.refusal import refuse
 from cannc.compiler.backends.atc.shapes import Shapes, declared, feeds, format_shapes
-from cannc.compiler.core.shapes import shape_conflict
+from cannc.compiler.core.shapes import ShapeTrial
 
 Sizes = Mapping[str, tuple[int, ...]]
 
@@ -78,15 +78,13 @@ class _Judge:
         return None
 
     def _by_graph(self, sizes: Sizes) -> str | None:
-        if not self._inference_works:
-            return None
-        fixed = self._model.clone()
-        inputs = feeds(fixed)
-        for name, dims in sizes.items():
-            inputs[name].shape = ir.Shape(dims)
-        return shape_conflict(fixed)
+        return self._trial.conflict(sizes) if self._inference_works else None
+
+    @cached_property
+    def _trial(self) -> ShapeTrial:
+        return ShapeTrial(self._model)
 
     @cached_property
     def _inference_works(self) -> bool:
         """Can shape inference judge at all: it must not fail with the dimensions open."""
-        return shape_conflict(self._model) is None
+        return self._trial.conflict({}) is None
