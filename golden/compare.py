@@ -16,6 +16,7 @@ from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.unit import CompileUnit, ModelLike
 from cannc.compiler.runtime.dtypes import infer_types
 from cannc.golden.align import align
+from cannc.golden.details import details
 from cannc.golden.facts import facts_of_models
 from cannc.golden.layers import make_layers, warnings_of
 from cannc.golden.report import GoldenReport, Mode
@@ -44,7 +45,7 @@ def compare(
             came with the model, else random numbers for static shapes.
         mode: ``accumulated``, ``isolated`` or ``both``; saved arrays have only the former.
         thresholds: Bounds instead of the default rule (`verdict`), e.g. ``{"cosine": 0.9999}`` or
-            ``["rel_l2=0.01"]``.
+            ``["rel_l2=0.01"]``; ``PATTERN:METRIC`` sets one for some layers.
         seed: Seed of random inputs.
 
     Raises:
@@ -93,7 +94,14 @@ def _compare_models(
     layers = make_layers(alignment, shapes, _dtypes(candidate.model), ledgers)
     outputs = tuple(value.name or "" for value in golden.model.graph.outputs)
     facts = facts_of_models(golden, candidate, samples, mode, bounds)
-    return GoldenReport(layers, outputs, facts, tuple(warnings_of(alignment, outputs)))
+    values = {name: pair.candidate.name for name, pair in alignment.pairs.items()}
+    return GoldenReport(
+        layers,
+        outputs,
+        facts,
+        tuple(warnings_of(alignment, outputs)),
+        details(candidate.model, added.ledger.gallery, values) if added else {},
+    )
 
 
 def _dtypes(model: ir.Model) -> dict[str, str]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from cannc.compiler.core.runner import Array
 from cannc.golden.align import Pair
+from cannc.golden.details import Gallery
 from cannc.golden.metrics import measure
 from cannc.golden.report import Finding, Tally
-from cannc.golden.verdict import Grade, Thresholds, judge
+from cannc.golden.verdict import Grade, Thresholds
 
 
 class Ledger:
@@ -16,20 +17,23 @@ class Ledger:
 
     Attributes:
         notes: Row name -> why it has no figures.
+        gallery: Histograms of the worst rows.
     """
 
     def __init__(
         self, pairs: Iterable[Pair], grades: Mapping[str, Grade], bounds: Thresholds
     ) -> None:
         """Args: rows to measure, grade of each candidate value, bounds to judge by."""
-        self._bounds = bounds
+        self.gallery = Gallery()
         self._pairs: dict[str, list[Pair]] = {}
         self._tallies: dict[str, Tally] = {}
         self.notes: dict[str, str] = {}
         for pair in pairs:
             value = pair.candidate.name
             self._pairs.setdefault(value, []).append(pair)
-            self._tallies[pair.row.name] = Tally(grades.get(value, Grade.FLOAT32))
+            row = pair.row
+            own = bounds.of_layer(row.name, row.node, row.module)
+            self._tallies[row.name] = Tally(grades.get(value, Grade.FLOAT32), own)
 
     @property
     def values(self) -> list[str]:
@@ -61,4 +65,6 @@ class Ledger:
             return
         tally = self._tallies[name]
         metrics = measure(golden, array, half=tally.grade > Grade.FLOAT32)
-        tally.add(metrics, judge(metrics, tally.grade, self._bounds))
+        judgement = tally.add(metrics)
+        if pair.row.owned:
+            self.gallery.offer(name, judgement.severity, golden, array)

@@ -11,12 +11,15 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from cannc.golden.modules import Module, modules_of
+from cannc.golden.pictures import picture
 from cannc.golden.render_json import finite
 from cannc.golden.report import Facts, Finding, GoldenReport, Layer
 
 _MAX_CULPRITS = 10
 _MAX_OUTPUTS = 50
 _MAX_REMARKS = 12
+_MAX_MODULES = 40
 _DIGITS = 8
 _PLAIN_FROM, _PLAIN_TO = 1e-2, 1e5
 _SMALL_SEVERITY = 0.01
@@ -44,11 +47,22 @@ def to_html(report: GoldenReport) -> str:
         facts=report.facts,
         fact_rows=_fact_rows(report.facts),
         data=_embedded(_payload(report)),
+        modules=_worst_modules(report),
+        pictures=[(layer, picture(layer, report)) for layer in _pictured(report)],
         max_culprits=_MAX_CULPRITS,
         max_outputs=_MAX_OUTPUTS,
         max_remarks=_MAX_REMARKS,
     )
     return page
+
+
+def _worst_modules(report: GoldenReport) -> list[Module]:
+    worst = sorted(modules_of(report), key=lambda module: (-module.severity, -module.failed))
+    return worst[:_MAX_MODULES]
+
+
+def _pictured(report: GoldenReport) -> list[Layer]:
+    return [layer for layer in report.culprits[:_MAX_CULPRITS] if layer.name in report.details]
 
 
 @cache
@@ -73,7 +87,6 @@ def _template() -> jinja2.Template:
 
 def _payload(report: GoldenReport) -> dict[str, Any]:
     """Return what the page's script works on: rows as lists, since names of keys add up."""
-    bound = report.facts.thresholds.get("rel_l2")
     return {
         "row_columns": [*_ROW_COLUMNS, "acc", "iso"],
         "error_columns": _ERROR_COLUMNS,
@@ -82,14 +95,14 @@ def _payload(report: GoldenReport) -> dict[str, Any]:
         "rows": [
             [
                 *(getattr(layer, column) for column in _ROW_COLUMNS),
-                *(_error(finding, bound) for finding in (layer.arriving, layer.added)),
+                *(_error(finding) for finding in (layer.arriving, layer.added)),
             ]
             for layer in report.layers
         ],
     }
 
 
-def _error(finding: Finding | None, bound: float | None) -> list[Any] | None:
+def _error(finding: Finding | None) -> list[Any] | None:
     if finding is None:
         return None
     metrics, judgement = finding.worst, finding.judgement
@@ -101,7 +114,7 @@ def _error(finding: Finding | None, bound: float | None) -> list[Any] | None:
         *(metrics.golden.nan, metrics.golden.inf, metrics.golden.first),
         *(metrics.candidate.nan, metrics.candidate.inf, metrics.candidate.first),
         finding.grade.label,
-        finding.grade.tolerance if bound is None else bound,
+        finding.tolerance,
         judgement.reasons,
     ]
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from cannc.golden.modules import modules_of
 from cannc.golden.report import Finding, GoldenReport, Layer
 
 SCHEMA_VERSION = 1
@@ -32,6 +33,9 @@ def as_data(report: GoldenReport) -> dict[str, Any]:
         "outputs": [layer.name for layer in report.outputs],
         "culprits": [_suspect(layer) for layer in report.culprits[:_SHOWN_CULPRITS]],
         "first_divergence": first.name if first else None,
+        "modules": [asdict(module) for module in modules_of(report)],
+        "details": {name: asdict(detail) for name, detail in report.details.items()},
+        "regressions": report.regressions,
         "layers": [layer_data(layer) for layer in report.layers],
     }
     plain: dict[str, Any] = finite(data)

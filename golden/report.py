@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from cannc.golden.align import Kind, Perm
+from cannc.golden.details import Detail
 from cannc.golden.metrics import Metrics
-from cannc.golden.verdict import Grade, Judgement
+from cannc.golden.verdict import Grade, Judgement, Thresholds, judge
 
 Mode = Literal["accumulated", "isolated", "both"]
 
@@ -27,13 +28,15 @@ class Finding:
         worst: Metrics of the sample with the largest severity.
         judgement: That sample's judgement.
         mean: Mean of the metrics over the samples; the same as `worst` when there is one.
-        grade: What limits the precision here, which sets the tolerance.
+        grade: What limits the precision here.
+        tolerance: On the relative L2 error; from the grade, unless the user set it.
     """
 
     worst: Metrics
     judgement: Judgement
     mean: Mapping[str, float]
     grade: Grade
+    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -146,12 +149,17 @@ class GoldenReport:
         output_names: Graph outputs, which decide the verdict.
         facts: What was compared and how.
         warnings: What the reader should know before trusting the figures.
+        details: Row name -> more about it, for the worst culprits.
+        regressions: What is worse than in the baseline; None when there is no baseline. With one,
+            it alone decides the verdict.
     """
 
     layers: tuple[Layer, ...]
     output_names: tuple[str, ...]
     facts: Facts
     warnings: tuple[str, ...] = ()
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    regressions: tuple[str, ...] | None = None
 
     @cached_property
     def outputs(self) -> tuple[Layer, ...]:
@@ -177,6 +185,8 @@ class GoldenReport:
     @cached_property
     def verdict(self) -> Literal["pass", "fail"]:
         """Judged on the graph outputs; on all layers if only isolated errors were measured."""
+        if self.regressions is not None:
+            return "fail" if self.regressions else "pass"
         judged = self.layers if self.facts.mode == "isolated" else self.outputs
         lost = any(layer.kind == "unknown" for layer in self.layers)
         failed = any(layer.passed is False for layer in judged)
@@ -194,13 +204,17 @@ class GoldenReport:
 class Tally:
     """Collects one layer's figures sample by sample."""
 
-    def __init__(self, grade: Grade) -> None:
+    def __init__(self, grade: Grade, bounds: Thresholds | None = None) -> None:
+        """Args: what limits the precision of the layer, and the bounds that hold for it."""
         self.grade = grade
+        self.bounds = bounds or Thresholds()
         self._samples: list[tuple[Metrics, Judgement]] = []
 
-    def add(self, metrics: Metrics, judgement: Judgement) -> None:
-        """Add one sample."""
+    def add(self, metrics: Metrics) -> Judgement:
+        """Judge and add one sample."""
+        judgement = judge(metrics, self.grade, self.bounds)
         self._samples.append((metrics, judgement))
+        return judgement
 
     def finding(self) -> Finding | None:
         """Return the result, or None when nothing was added."""
@@ -208,7 +222,7 @@ class Tally:
             return None
         worst, judgement = max(self._samples, key=lambda pair: pair[1].severity)
         means = {name: _mean([getattr(m, name) for m, _ in self._samples]) for name in AVERAGED}
-        return Finding(worst, judgement, means, self.grade)
+        return Finding(worst, judgement, means, self.grade, self.bounds.tolerance(self.grade))
 
 
 def _mean(values: list[float]) -> float:

@@ -9,7 +9,7 @@ from cannc.golden.facts import facts_of_saved
 from cannc.golden.metrics import measure
 from cannc.golden.report import GoldenReport, Layer, Tally
 from cannc.golden.sources import Saved
-from cannc.golden.verdict import Grade, Thresholds, judge
+from cannc.golden.verdict import Grade, Thresholds
 
 
 def compare_saved(golden: Saved, candidate: Saved, bounds: Thresholds) -> GoldenReport:
@@ -33,8 +33,8 @@ def _layer(name: str, golden: Array, candidate: Array | None, bounds: Thresholds
         return Layer(name, "compared", dtype=dtype, shape=golden.shape, note=note)
     grade = max(_grade(golden), _grade(candidate))
     metrics = measure(golden, candidate, half=grade > Grade.FLOAT32)
-    tally = Tally(grade)
-    tally.add(metrics, judge(metrics, grade, bounds))
+    tally = Tally(grade, bounds.of_layer(name))
+    tally.add(metrics)
     return Layer(
         name,
         "compared",

@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
@@ -63,6 +64,8 @@ class Thresholds:
         max_rel: Largest relative difference of an element.
         rmse: Largest root mean square error.
         snr_db: Smallest signal-to-noise ratio, decibel.
+        layers: Bounds of layers whose name, node or module path matches a pattern; where several
+            match, later ones go over earlier ones.
     """
 
     cosine: float | None = None
@@ -71,10 +74,13 @@ class Thresholds:
     max_rel: float | None = None
     rmse: float | None = None
     snr_db: float | None = None
+    layers: tuple[tuple[str, Thresholds], ...] = ()
 
     @classmethod
     def of(cls, bounds: Thresholds | Mapping[str, float] | Iterable[str] | None) -> Thresholds:
         """Read bounds: a mapping, or texts such as ``cosine=0.999``.
+
+        A pattern before the metric limits a bound to some layers: ``encoder.*:rel_l2=0.05``.
 
         Raises:
             UsageError: ``CMP001`` unknown metric or not a number.
@@ -82,18 +88,37 @@ class Thresholds:
         if bounds is None or isinstance(bounds, Thresholds):
             return bounds or cls()
         pairs = bounds.items() if isinstance(bounds, Mapping) else map(_split, bounds)
-        known = [f.name for f in fields(cls)]
-        values: dict[str, float] = {}
-        for name, value in pairs:
+        known = [f.name for f in fields(cls) if f.name != "layers"]
+        found: dict[str, dict[str, float]] = {"": {}}
+        for key, value in pairs:
+            pattern, _, name = key.rpartition(":")
             if name not in known:
                 what = f"no metric '{name}'{nearest(name, known)}"
                 raise UsageError("CMP001", what, fix=f"use one of {', '.join(known)}")
-            values[name] = _number(name, value)
-        return cls(**values)
+            found.setdefault(pattern, {})[name] = _number(key, value)
+        everywhere = found.pop("")
+        layers = tuple((pattern, cls(**own)) for pattern, own in found.items())  # type: ignore[arg-type]
+        return cls(**everywhere, layers=layers)  # type: ignore[arg-type]
+
+    def of_layer(self, *names: str) -> Thresholds:
+        """Return the bounds of a layer that goes by any of `names`."""
+        own = self
+        for pattern, bounds in self.layers:
+            if any(fnmatchcase(name, pattern) for name in names if name):
+                own = replace(own, **bounds.set_bounds())  # type: ignore[arg-type]
+        return replace(own, layers=())
 
     def set_bounds(self) -> dict[str, float]:
-        """Return only the bounds that were set."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Return only the bounds that were set, in the spelling that `of` reads."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "layers"}
+        found = {name: value for name, value in values.items() if value is not None}
+        for pattern, bounds in self.layers:
+            found |= {f"{pattern}:{name}": v for name, v in bounds.set_bounds().items()}
+        return found
+
+    def tolerance(self, grade: Grade) -> float:
+        """Return the tolerance on the relative L2 error."""
+        return grade.tolerance if self.rel_l2 is None else self.rel_l2
 
 
 @dataclass(frozen=True)
@@ -120,7 +145,7 @@ def judge(metrics: Metrics, grade: Grade, thresholds: Thresholds | None = None) 
     if metrics.exact:
         return _judge_exact(metrics, grade)
     bounds = thresholds or Thresholds()
-    tol = grade.tolerance if bounds.rel_l2 is None else bounds.rel_l2
+    tol = bounds.tolerance(grade)
     max_abs = bounds.max_abs
     if max_abs is None:
         max_abs = _MAX_ABS_FLOOR + _MAX_ABS_FACTOR * tol * metrics.golden_max
@@ -176,7 +201,7 @@ def _noise(snr_db: float) -> float:
 
 
 def _split(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
+    name, _, value = text.rpartition("=") if "=" in text else (text, "", "")
     return name.strip(), value
 
 

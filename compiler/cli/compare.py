@@ -21,13 +21,24 @@ from cannc.compiler.core.errors import UsageError
     default="both",
     show_default=True,
 )
-@click.option("--threshold", multiple=True, metavar="METRIC=VALUE", help="e.g. cosine=0.999")
+@click.option(
+    "--threshold",
+    multiple=True,
+    metavar="[PATTERN:]METRIC=VALUE",
+    help="e.g. cosine=0.999, or for some layers encoder.*:rel_l2=0.05",
+)
 @click.option(
     "--dump",
     type=click.Path(file_okay=False, path_type=Path),
     help="Tensor dumps of a device; CANDIDATE is what was given to ATC.",
 )
 @click.option("--om", type=options.FILE, help="With --dump: the device's .om, for what was fused.")
+@click.option(
+    "--baseline",
+    type=options.FILE,
+    metavar="OLD.json",
+    help="A JSON report of before: only what got worse fails.",
+)
 @click.option("--html", type=options.FILE, help="Write the report as one HTML page.")
 @click.option("--csv", "csv_", type=options.FILE, help="Write one row per layer.")
 @click.option("--junit", type=options.FILE, help="Write JUnit XML for CI pages.")
@@ -40,6 +51,7 @@ def compare(
     threshold: tuple[str, ...],
     dump: Path | None,
     om: Path | None,
+    baseline: Path | None,
     html: Path | None,
     csv_: Path | None,
     junit: Path | None,
@@ -56,6 +68,7 @@ def compare(
     from cannc.compiler.cli.summary import print_comparison
     from cannc.compiler.core.files import check_writable, write_text
     from cannc.compiler.frontend.inputs import read_inputs
+    from cannc.golden.baseline import against_baseline
     from cannc.golden.compare import compare as run_compare
     from cannc.golden.dumps.compare import compare_dumps
     from cannc.golden.render_csv import to_csv
@@ -73,6 +86,8 @@ def compare(
         report = run_compare(golden, candidate, inputs=inputs, mode=mode, thresholds=bounds)
     else:
         report = compare_dumps(golden, candidate, dump, om=om, inputs=inputs, thresholds=bounds)
+    if baseline is not None:
+        report = against_baseline(report, baseline)
     for path, render in renderers.items():
         write_text(path, render(report))
     if not write_json(json_out, to_json(report)):
@@ -88,7 +103,7 @@ def parse_thresholds(specs: tuple[str, ...]) -> dict[str, float]:
     """
     thresholds: dict[str, float] = {}
     for spec in (part for text in specs for part in text.split(",")):
-        name, _, value = spec.partition("=")
+        name, _, value = spec.rpartition("=")
         try:
             thresholds[name.strip()] = float(value)
         except ValueError:

@@ -40,6 +40,8 @@ def print_comparison(console: Console, report: GoldenReport) -> None:
         )
     for warning in report.warnings:
         console.print(f"warning: {warning}", markup=False)
+    for text in report.regressions or ():
+        console.print(f"worse than the baseline: {text}", markup=False)
     console.print(_tensor_counts(report), markup=False)
     console.print(Text("verdict: ").append(verdict_text(report.verdict == "pass")))
 

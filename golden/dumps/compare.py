@@ -21,6 +21,7 @@ from cannc.compiler.om.reader import OmFile
 from cannc.compiler.runtime.artifact import OM_SUFFIX
 from cannc.compiler.runtime.dtypes import infer_types
 from cannc.golden.align import Alignment, Kind, Pair, Row, align
+from cannc.golden.details import details
 from cannc.golden.dumps.file import DTYPES
 from cannc.golden.dumps.folder import DumpRun, open_runs
 from cannc.golden.dumps.origins import DeviceOp, Dumped, device_ops, place
@@ -118,7 +119,9 @@ class _Comparison:
         facts = facts_of_models(self._golden, self._compiled, samples, "both", self._bounds)
         notes = dict.fromkeys(note for run in self._runs for note in run.notes)
         warnings = (*warnings_of(self._alignment, outputs), *notes)
-        return GoldenReport(layers, outputs, replace(facts, device=DEVICE), warnings)
+        values = {name: pair.candidate.name for name, pair in self._alignment.pairs.items()}
+        more = details(self._compiled.model, added.gallery, values) if added else {}
+        return GoldenReport(layers, outputs, replace(facts, device=DEVICE), warnings, more)
 
     def _aligned(self, shown: set[str]) -> Alignment:
         hidden: dict[str, Kind] = {}

@@ -41,3 +41,25 @@ def test_a_folder_without_dumps_is_bad_input(files, tmp_path, capsys):
     dump = ["--dump", tmp_path / "empty"]
     assert run("compare", model, model, "--inputs", feeds, *dump) == 2
     assert "CMP010" in capsys.readouterr().err
+
+
+def test_baseline(files, tmp_path, capsys):
+    model, feeds = files
+    wrong = mlp()
+    bias = next(t for t in wrong.graph.initializer if t.name == "b1")
+    bias.raw_data = (np.frombuffer(bias.raw_data, np.float32) + 1).tobytes()
+    wrong = save(wrong, tmp_path / "wrong.onnx")
+    old = tmp_path / "old.json"
+    assert run("compare", model, wrong, "--inputs", feeds, "--json", old) == 1
+    assert run("compare", model, wrong, "--inputs", feeds, "--baseline", old) == 0
+    assert run("compare", model, model, "--inputs", feeds, "--json", old) == 0
+    capsys.readouterr()
+    assert run("compare", model, wrong, "--inputs", feeds, "--baseline", old) == 1
+    assert "worse than the baseline: hb" in capsys.readouterr().out
+
+
+def test_thresholds_of_some_layers(files, tmp_path):
+    model, feeds = files
+    strict = ["--threshold", "y:max_abs=-1"]
+    assert run("compare", model, model, "--inputs", feeds, *strict) == 1
+    assert run("compare", model, model, "--inputs", feeds, "--threshold", "h:max_abs=-1") == 0

@@ -12,7 +12,7 @@ import pytest
 from cannc.golden.metrics import measure
 from cannc.golden.render_html import to_html
 from cannc.golden.report import Facts, GoldenReport, Layer, Tally
-from cannc.golden.verdict import Grade, judge
+from cannc.golden.verdict import Grade
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -27,7 +27,7 @@ def finding(error):
     golden = np.linspace(1, 2, 16)
     metrics = measure(golden, golden * (1 + error))
     tally = Tally(Grade.FLOAT16)
-    tally.add(metrics, judge(metrics, Grade.FLOAT16))
+    tally.add(metrics)
     return tally.finding()
 
 

@@ -92,3 +92,17 @@ def test_bad_thresholds_are_refused(text):
 def test_near_names_are_suggested():
     with pytest.raises(UsageError, match="did you mean 'cosine'"):
         Thresholds.of({"cosin": 0.9})
+
+
+def test_bounds_of_some_layers():
+    bounds = Thresholds.of(
+        ["rel_l2=0.1", "encoder.*:rel_l2=0.2", "encoder.*:cosine=0.9", "*.last:rel_l2=0.3"]
+    )
+    assert bounds.of_layer("x", "n", "decoder") == Thresholds(rel_l2=0.1)
+    assert bounds.of_layer("x", "n", "encoder.0") == Thresholds(rel_l2=0.2, cosine=0.9)
+    assert bounds.of_layer("x", "encoder.last", "") == Thresholds(rel_l2=0.3, cosine=0.9)
+    assert Thresholds.of(bounds.set_bounds()) == bounds
+    assert bounds.tolerance(Grade.INT8) == 0.1
+    assert Thresholds().tolerance(Grade.INT8) == 0.05
+    with pytest.raises(UsageError, match="CMP001"):
+        Thresholds.of(["encoder.*:cosin=1"])
