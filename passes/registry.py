@@ -70,6 +70,7 @@ PASSES: dict[str, str] = {
 """Pass name -> ``module:Class``. A test checks the table against the files."""
 
 PREPARE: tuple[str, ...] = (
+    "constant-inputs",
     "inline-functions",
     "lower-quantized",
     "expand-contrib",
