@@ -153,9 +153,12 @@ def _with_onnx(found: Inspection, file: OmFile, reading: Reading) -> Inspection:
     name_nodes(model)
     facts = onnx_facts.model_facts(model, reading)
     container, gears = found.models[0].container, found.models[0].gears
+    ranges = file.ranges
+    inputs = tuple(replace(t, ranges=ranges.get(t.name, ())) for t in facts.inputs)
+    name = file.definition.name
     return replace(
         found,
-        models=(replace(facts, name=file.definition.name, container=container, gears=gears),),
+        models=(replace(facts, name=name, container=container, gears=gears, inputs=inputs),),
         onnx=onnx_facts.onnx_facts(model, None),
         cannc=own_facts.own_facts(model, file.model_attributes, reading),
         memory_plan=own_facts.memory_plan(file.model_attributes, reading),

@@ -20,6 +20,7 @@ from cannc.compiler.inspection.facts import (
 )
 from cannc.compiler.inspection.names import tensor_text
 from cannc.compiler.memory.plan import MemoryPlan
+from cannc.compiler.om.ranges import range_text
 
 MOST_ROWS = 20
 MOST_CHANGES = 50
@@ -155,7 +156,8 @@ def _tensors(tensors: Sequence[TensorFacts]) -> tuple[tuple[object, ...], ...]:
     return tuple(
         (
             t.name,
-            tensor_text(t.dtype, t.dims, t.layout),
+            tensor_text(t.dtype, t.dims, t.layout)
+            + (f" of {range_text(t.ranges)}" if t.ranges else ""),
             Bytes(t.size_bytes) if t.size_bytes else "",
         )
         for t in tensors

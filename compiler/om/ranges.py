@@ -39,6 +39,14 @@ def read_ranges(definition: Any) -> dict[str, Ranges]:
     return {name: ranges for name, ranges in found.items() if ranges}
 
 
+def range_text(ranges: Ranges) -> str:
+    """Return e.g. ``1~8,3,224~``."""
+    return ",".join(
+        str(least) if least == most else f"{least}~{most if most >= 0 else ''}"
+        for least, most in ranges
+    )
+
+
 def _inputs(definition: Any) -> list[tuple[Any, str]]:
     root = definition.graph[0].op if definition.graph else ()
     return [

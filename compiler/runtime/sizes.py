@@ -10,7 +10,7 @@ import numpy as np
 
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.om.gears import Dims, GearSet
-from cannc.compiler.om.ranges import OPEN_RANGE, Ranges
+from cannc.compiler.om.ranges import OPEN_RANGE, Ranges, range_text
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.runtime.gears import fit
 from cannc.compiler.runtime.ports import Port
@@ -46,7 +46,7 @@ class Sizes:
                     raise UsageError(
                         "INP008",
                         f"input '{name}': dimension {axis} is {size}",
-                        where=f"compiled for {name}[{_text(ranges)}]",
+                        where=f"compiled for {name}[{range_text(ranges)}]",
                         why="the artifact states the range of each size",
                         fix="feed sizes within the range, or compile with a wider one",
                     )
@@ -87,10 +87,3 @@ class Sizes:
         """Return inputs at the sizes that `largest` gives."""
         sizes = self.largest()
         return [Port(p.name, p.type, sizes.get(p.name, p.shape)) for p in ports]
-
-
-def _text(ranges: Ranges) -> str:
-    return ",".join(
-        str(least) if least == most else f"{least}~{most if most != -1 else ''}"
-        for least, most in ranges
-    )

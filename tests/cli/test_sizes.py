@@ -73,3 +73,13 @@ def test_a_dry_run_of_atc_holds_to_shapes_too(folder, capsys):
     assert "ATC049" in capsys.readouterr().err
     assert run(*arguments, "--gears", "N=1,4") == 0
     assert "--dynamic_batch_size=1,4" in capsys.readouterr().out
+
+
+def test_inspect_shows_ranges(folder, capsys):
+    artifact = compiled(folder, "--input-shape", "x:1~3,8")
+    capsys.readouterr()
+    assert run("inspect", artifact) == 0
+    assert "float32[N,8] of 1~3,8" in capsys.readouterr().out
+    assert run("inspect", artifact, "--json", "-") == 0
+    (x,) = json.loads(capsys.readouterr().out)["models"][0]["inputs"]
+    assert x["ranges"] == [[1, 3], [8, 8]]
