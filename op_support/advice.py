@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx.defs
 
 from cannc.compiler.core.graphs import walk
 from cannc.compiler.core.unit import CompileUnit
@@ -11,34 +15,94 @@ from cannc.op_support.table import operators
 
 OPSETS = range(8, 19)
 
-_QUANTIZED = "fold it into float weights, or quantize with cannc (npu operators) instead"
-_UNROLL = "unroll it: the trip count must be constant or bounded by the input shapes"
-_OPTIONAL = "remove it: pass the tensor itself"
-_CURES = {
-    "Attention": "decompose it into MatMul, Softmax, MatMul",
-    "CenterCropPad": "replace it by Slice and Pad",
-    "ConvInteger": _QUANTIZED,
-    "DeformConv": "use the custom operator npu::NPUDeformableConv2d",
-    "DequantizeLinear": _QUANTIZED,
-    "DynamicQuantizeLinear": "decompose it, or use npu::NPUDynamicQuant",
-    "Gelu": "export at opset 18 or lower, or let cannc optimize use npu::NPUGeluV2",
-    "GroupNormalization": "decompose it into InstanceNormalization, Mul, Add",
-    "Loop": _UNROLL,
-    "MatMulInteger": _QUANTIZED,
-    "NegativeLogLikelihoodLoss": "export the inference graph; this is a training operator",
-    "Optional": _OPTIONAL,
-    "OptionalGetElement": _OPTIONAL,
-    "OptionalHasElement": _OPTIONAL,
-    "QLinearConv": _QUANTIZED,
-    "QLinearMatMul": _QUANTIZED,
-    "QuantizeLinear": _QUANTIZED,
-    "RMSNormalization": "decompose it, or let cannc optimize use npu::NPURmsNorm",
-    "RNN": "decompose it into MatMul, Add, Tanh",
-    "RotaryEmbedding": "decompose it, or use npu::NPURotaryMul",
-    "Scan": _UNROLL,
-    "SequenceMap": _UNROLL,
-    "Swish": "decompose it into Sigmoid and Mul",
+_LATEST_PARSED = OPSETS[-1]
+
+_PASSES = {
+    "ArgMax": "arg-last-index",
+    "ArgMin": "arg-last-index",
+    "Clip": "remove-no-ops",
+    "Constant": "explicit-attributes",
+    "Conv": "explicit-attributes",
+    "ConvInteger": "lower-quantized",
+    "ConvTranspose": "explicit-attributes",
+    "DequantizeLinear": "lower-quantized",
+    "Dropout": "remove-no-ops",
+    "DynamicQuantizeLinear": "lower-quantized",
+    "GatherND": "batch-gather-nd",
+    "GridSample": "explicit-attributes",
+    "IsInf": "one-sided-isinf",
+    "Loop": "unroll-loop",
+    "MatMulInteger": "lower-quantized",
+    "NonMaxSuppression": "explicit-inputs",
+    "Optional": "resolve-optionals",
+    "OptionalGetElement": "resolve-optionals",
+    "OptionalHasElement": "resolve-optionals",
+    "Pad": "pad-all-axes",
+    "QLinearConv": "lower-quantized",
+    "QLinearMatMul": "lower-quantized",
+    "QuantizeLinear": "lower-quantized",
+    "RNN": "unroll-recurrent",
+    "ReduceL1": "expand-reduce-norms",
+    "ReduceL2": "expand-reduce-norms",
+    "ReduceSumSquare": "expand-reduce-norms",
+    "Scan": "unroll-scan",
+    "ScatterND": "scatter-nd-reduction",
+    "Selu": "general-selu",
+    "Split": "explicit-inputs",
+    "Transpose": "explicit-attributes",
 }
+"""Operator -> pass that cures a refused node of it."""
+
+_ATTRIBUTE_PASSES = {
+    ("AveragePool", "auto_pad"): "explicit-pads",
+    ("EyeLike", "dtype"): "explicit-attributes",
+    ("Gemm", "alpha"): "gemm-alpha",
+    ("GRU", "layout"): "recurrent-layout",
+    ("LSTM", "layout"): "recurrent-layout",
+    ("LpPool", "auto_pad"): "explicit-pads",
+    ("LpPool", "ceil_mode"): "explicit-pads",
+    ("LpPool", "dilations"): "dilated-pooling",
+    ("MaxPool", "auto_pad"): "explicit-pads",
+    ("MaxPool", "ceil_mode"): "explicit-pads",
+    ("MaxPool", "dilations"): "dilated-pooling",
+    ("Mod", "fmod"): "floor-mod",
+    ("ScatterND", "reduction"): "scatter-nd-reduction",
+    ("Shape", "end"): "expand-shape-range",
+    ("Shape", "start"): "expand-shape-range",
+}
+"""Operator and attribute that the device ignores -> pass that does without it."""
+
+_WHOLE_NODE_PASSES = {
+    "GRU": "unroll-recurrent",
+    "LSTM": "unroll-recurrent",
+    "Resize": "resize-by-constants",
+}
+"""The same for operators of which any ignored attribute makes the pass rewrite the node."""
+
+_KERNELS = {
+    "Gelu": "npu::NPUGeluV2",
+    "RMSNormalization": "npu::NPURmsNorm",
+    "RotaryEmbedding": "npu::NPURotaryMul",
+}
+"""Operators that are written out and may then be fused again."""
+
+_NO_PASS = {"DeformConv": "use the custom operator npu::NPUDeformableConv2d"}
+
+
+def by_pass(name: str) -> str:
+    """Return the advice to let a pass cure it."""
+    return f"cannc optimize (pass {name})"
+
+
+def refusal_cure(op_type: str) -> str:
+    """Return what to do about a refused form of a registered operator; "" when unknown."""
+    return by_pass(_PASSES[op_type]) if op_type in _PASSES else ""
+
+
+def attribute_cure(op_type: str, attribute: str) -> str:
+    """Return what to do about an attribute that the device ignores; "" when unknown."""
+    name = _ATTRIBUTE_PASSES.get((op_type, attribute)) or _WHOLE_NODE_PASSES.get(op_type)
+    return by_pass(name) if name is not None else ""
 
 
 def cure_for(key: str) -> str:
@@ -49,10 +113,27 @@ def cure_for(key: str) -> str:
     """
     domain, _, op_type = key.partition("::")
     if domain == "com.microsoft":
-        return "export without onnxruntime's own fusions, or expand the contrib operator"
+        return f"{by_pass('expand-contrib')}, or export without onnxruntime's own fusions"
     if domain == "ai.onnx.ml":
         return "keep classical machine-learning operators outside the compiled model"
-    return _CURES.get(op_type, "") if domain == "ai.onnx" else ""
+    if domain != "ai.onnx":
+        return ""
+    return refusal_cure(op_type) or _NO_PASS.get(op_type) or _by_definition(op_type)
+
+
+def _by_definition(op_type: str) -> str:
+    """Operators that ONNX defines by others are written out."""
+    schemas: list[Any] = [s for s in _schemas() if s.name == op_type and s.domain == ""]
+    if not any(s.has_function or s.has_context_dependent_function for s in schemas):
+        return ""
+    is_newer = min(schema.since_version for schema in schemas) > _LATEST_PARSED
+    kernel = f"; it may then use {_KERNELS[op_type]}" if op_type in _KERNELS else ""
+    return by_pass("opset-to-18" if is_newer else "expand-definitions") + kernel
+
+
+@cache
+def _schemas() -> list[Any]:
+    return list(onnx.defs.get_all_schemas_with_history())
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from functools import cache
 
 import onnx.defs
 
+from cannc.op_support.advice import refusal_cure
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.schema import FusedOperator, Operator
 from cannc.op_support.site import PARSER_RUN, Site
@@ -79,7 +80,8 @@ def _too_many(site: Site, limit: int, connected: int) -> Finding:
         f"input {connected - 1} is connected, the device operator has {limit}",
         source=PARSER_RUN,
         atc_code="E19999",
-        cure="express the input as an attribute or a constant rewrite, or leave it out",
+        cure=refusal_cure(site.op_type)
+        or "express the input as an attribute or a constant rewrite, or leave it out",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cannc.op_support.advice import attribute_cure
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.rules.conditions import CONDITIONS
 from cannc.op_support.rules.outcome import Outcome
@@ -43,6 +44,7 @@ def _affected(site: Site, name: str, effect: Effect, outcome: Outcome) -> Findin
         severity,
         f"{name}: {outcome.why}",
         source=f"{PLUGIN}, {effect.confidence} confidence",
+        cure=attribute_cure(site.op_type, name),
     )
 
 

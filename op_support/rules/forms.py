@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
+from cannc.op_support.advice import refusal_cure
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.schema import Operator
 from cannc.op_support.site import PARSER_RUN, PLUGIN, Site
@@ -20,6 +21,10 @@ _CONSTANT_VALUES = (
 )  # fmt: skip
 
 
+_CURED = frozenset({"GridSample", "Split"})
+"""Operators whose risks a pass takes away."""
+
+
 def check(site: Site, _: Operator) -> Iterator[Finding]:
     """Yield findings about forms that convert but are not safe."""
     if site.key == "ai.onnx::Constant":
@@ -28,7 +33,8 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
     predicate = RISKS.get(site.key)
     why = None if predicate is None else predicate(site)
     if why is not None:
-        yield site.finding("OP033", Severity.RISK, why, source=PLUGIN)
+        cure = refusal_cure(site.op_type) if site.op_type in _CURED else ""
+        yield site.finding("OP033", Severity.RISK, why, source=PLUGIN, cure=cure)
 
 
 def _constant(site: Site) -> Iterator[Finding]:
@@ -39,7 +45,7 @@ def _constant(site: Site) -> Iterator[Finding]:
                 Severity.WRONG,
                 f"{name} is not read: the constant arrives empty",
                 source=PARSER_RUN,
-                cure="store it as a tensor in value (cannc optimize does)",
+                cure=refusal_cure("Constant"),
             )
 
 

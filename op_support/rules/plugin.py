@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
+from cannc.op_support.advice import refusal_cure
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.schema import Operator
 from cannc.op_support.site import PARSER_RUN, PLUGIN, Site
@@ -29,7 +30,7 @@ def check(site: Site, _: Operator) -> Iterator[Finding]:
             why,
             source=PARSER_RUN if site.key in EXECUTED else PLUGIN,
             atc_code="E19999",
-            cure=CURES.get(site.key, ""),
+            cure=CURES.get(site.key) or refusal_cure(site.op_type),
         )
 
 
@@ -39,7 +40,11 @@ def crashes(site: Site, _: Operator) -> Iterator[Finding]:
     why = None if predicate is None else predicate(site)
     if why is not None:
         yield site.finding(
-            "OP021", Severity.REFUSED, why, source=PARSER_RUN, cure=CURES.get(site.key, "")
+            "OP021",
+            Severity.REFUSED,
+            why,
+            source=PARSER_RUN,
+            cure=CURES.get(site.key) or refusal_cure(site.op_type),
         )
     if site.key == "ai.onnx::NonMaxSuppression" and site.connected() < 5:
         yield site.finding(
@@ -47,7 +52,7 @@ def crashes(site: Site, _: Operator) -> Iterator[Finding]:
             Severity.REFUSED,
             f"{site.connected()} inputs: fewer than five fail or crash after parsing",
             source="public report on CANN 9.0.1, Ascend310P3",
-            cure="write the optional inputs as constants with their default values",
+            cure=refusal_cure(site.op_type),
         )
 
 
@@ -294,16 +299,7 @@ EXECUTED = frozenset(
 
 CURES = {
     "ai.onnx::Bernoulli": "remove the seed; the device's random stream differs anyway",
-    "ai.onnx::ArgMax": "flip the axis and subtract the index, or drop the attribute",
-    "ai.onnx::ArgMin": "flip the axis and subtract the index, or drop the attribute",
-    "ai.onnx::Clip": "remove the node: without bounds it does nothing",
     "ai.onnx::Col2Im": "express it by reshapes and adds",
-    "ai.onnx::Conv": "write kernel_shape (the weight's spatial dims)",
-    "ai.onnx::ConvTranspose": "write kernel_shape (the weight's spatial dims)",
-    "ai.onnx::GatherND": "add batch offsets to the indices",
-    "ai.onnx::IsInf": "compare with the infinity wanted",
-    "ai.onnx::MaxPool": "drop the Indices output when nothing needs it",
-    "ai.onnx::ScatterND": "gather, multiply and scatter without a reduction",
-    "ai.onnx::Split": "write the sizes as a constant split input",
-    "ai.onnx::Transpose": "write perm",
+    "ai.onnx::MaxPool": "drop the Indices output when nothing needs it (cannc optimize does)",
 }
+"""What to do where no pass does it."""

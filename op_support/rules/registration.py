@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cannc.op_support.advice import cure_for
+from cannc.op_support.advice import cure_for, refusal_cure
 from cannc.op_support.releases import unknown_operator_code
 from cannc.op_support.report import Finding, Severity
 from cannc.op_support.schema import Operator
@@ -108,7 +108,10 @@ def _other_opset(site: Site, entry: Operator, atc_code: str) -> Finding:
     if site.version in entry.documented_opsets:
         why += f" (a document of an older release also lists {site.version})"
     direction = "raise" if above else "lower"
-    by_itself = " (cannc optimize brings every model to 18)" if 18 in known else ""
+    if 18 in known:
+        by_itself = " (cannc optimize brings every model to 18)"
+    else:
+        by_itself = f", or {found}" if (found := refusal_cure(site.op_type)) else ""
     return site.finding(
         "OP002",
         Severity.REFUSED,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.models import mlp, parse
 
 from cannc.compiler.core.unit import load
-from cannc.op_support.advice import cure_for, opset_advice
-from cannc.op_support.table import operators
+from cannc.op_support import advice
+from cannc.op_support.advice import attribute_cure, cure_for, opset_advice
+from cannc.passes.registry import PASSES
 
 
 def test_the_models_own_opset_comes_first_among_equals() -> None:
-    advice = opset_advice(load(mlp()))
-    assert advice[0].opset == 18
-    assert (advice[0].supported, advice[0].missing) == (5, {})
-    assert len(advice) == 11
+    found = opset_advice(load(mlp()))
+    assert found[0].opset == 18
+    assert (found[0].supported, found[0].missing) == (5, {})
+    assert len(found) == 11
 
 
 def test_the_opset_that_supports_most_nodes_comes_first() -> None:
@@ -47,10 +49,26 @@ def test_cures() -> None:
     assert cure_for("mine::Thing") == ""
 
 
-def test_cures_name_only_operators_without_a_plugin() -> None:
-    from cannc.op_support.advice import _CURES
+def test_cures_name_passes_that_exist() -> None:
+    tables = (advice._PASSES, advice._ATTRIBUTE_PASSES, advice._WHOLE_NODE_PASSES)
+    named = {name for table in tables for name in table.values()}
+    assert named <= set(PASSES)
+    assert {"expand-contrib", "expand-definitions", "opset-to-18"} <= set(PASSES)
 
-    for op_type in _CURES:
-        row = operators().get(f"ai.onnx::{op_type}")
-        assert row is not None, op_type
-        assert row.status == "unregistered", op_type
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("ai.onnx::Loop", "unroll-loop"),
+        ("ai.onnx::Gelu", "opset-to-18"),
+        ("ai.onnx::NegativeLogLikelihoodLoss", "expand-definitions"),
+        ("com.microsoft::FusedMatMul", "expand-contrib"),
+    ],
+)
+def test_cures_name_the_pass(key: str, name: str) -> None:
+    assert f"pass {name})" in cure_for(key)
+
+
+def test_nothing_is_promised_where_no_pass_helps() -> None:
+    assert cure_for("ai.onnx::StringNormalizer") == ""
+    assert attribute_cure("RoiAlign", "mode") == ""
