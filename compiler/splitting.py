@@ -40,7 +40,8 @@ def split_model(
         UsageError: ``SPL...``, see `cannc.passes.split`; ``MEM003`` shapes contradict the model.
     """
     known = shapes or {name: array.shape for name, array in unit.examples.items()}
-    result = split_unit(unit, request, _sizes(unit.model, known) if known else {})
+    forms = forms_at(unit.model, known) if known else {}
+    result = split_unit(unit, request, {name: form.shape for name, form in forms.items()})
     for part in result.parts:
         _own_quant_rows(part.unit)
     return result
@@ -106,18 +107,6 @@ def describe(split: Split, digests: Mapping[str, str]) -> PipelineFile:
         parts=tuple(rows),
         shared_weights=tuple(SharedRow(**asdict(row)) for row in split.shared),
     )
-
-
-def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return value name -> bytes at these input shapes, for the main graph."""
-    sizes = {}
-    for name, form in forms_at(model, shapes).items():
-        count = 1
-        for dim in form.shape:
-            count *= dim
-        if form.dtype is not None and not form.dtype.is_string():
-            sizes[name] = (count * form.dtype.bitwidth + 7) // 8
-    return sizes
 
 
 def _own_quant_rows(unit: CompileUnit) -> None:

@@ -107,6 +107,7 @@ class _Chooser:
         layers: int,
         strategy: str,
     ) -> None:
+        self.line = line
         self.costs = costs
         self.possible = possible
         self.between = between
@@ -121,7 +122,7 @@ class _Chooser:
                 "no repeated layers were found",
                 why="no numbered PyTorch modules, and no block of weights that repeats"
                 if self.layer_at[self.end] < 2
-                else "no cut is possible between the layers: what crosses is no tensor",
+                else f"no cut is possible between the layers{_stuck(self.line)}",
                 fix="split by number of parts (--parts K) or at named places (--at NAME)",
             )
         points = sorted(self.layer_at)
@@ -145,7 +146,7 @@ class _Chooser:
             raise UsageError(
                 "SPL004",
                 f"the model cannot be split into {parts} parts",
-                why=f"it can be cut in {len(self.possible)} places",
+                why=f"it can be cut in {len(self.possible)} places{_stuck(self.line)}",
                 fix=f"use at most {len(self.possible) + 1} parts",
             )
         by_layer = self.is_even and len(self.between) >= parts - 1
@@ -203,7 +204,7 @@ def named_cuts(
             )
         cut = best(possible, costs.crossing, *stretches[name])
         if cut is None or cut in found:
-            why = "it is at an end of the model, or what crosses there is no tensor"
+            why = f"it is at an end of the model, or cannot be cut there{_stuck(line)}"
             if cut is not None:
                 why = f"it is the same place as after '{found[cut]}'"
             raise UsageError("SPL007", f"no cut is possible after '{name}'", why=why)
@@ -226,3 +227,9 @@ def _stretches(line: Line, provenance: Provenance) -> dict[str, tuple[int, int]]
             until = flow.uses[0] if flow.uses else flow.made + 1
             found[flow.value.name or ""] = (flow.made + 1, until)
     return found
+
+
+def _stuck(line: Line) -> str:
+    names = line.stuck()
+    shown = ", ".join(names[:3])
+    return f"; not tensors of known type and rank: {shown} ({len(names)} in all)" if names else ""

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from cannc.passes.cleanup.constant_region import predicted_bytes
 from cannc.passes.split.line import Flow, Line
 
+Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
 Places: TypeAlias = "npt.NDArray[np.int64]"
 
 _USUAL_DIM = 32
@@ -28,16 +28,16 @@ class Costs:
             not cross: every part gets them from the caller.
     """
 
-    def __init__(self, line: Line, sizes: Mapping[str, int]) -> None:
-        """Measure a line; `sizes` gives the bytes of values by name where they are known."""
+    def __init__(self, line: Line, shapes: Shapes) -> None:
+        """Measure a line; `shapes` gives shapes of values by name where they are known."""
         flows = line.flows
         self._length = len(line.nodes)
-        self._bytes = np.array([size_of(f.value, sizes) for f in flows], np.int64)
+        self._bytes = np.array([size_of(f.value, shapes) for f in flows], np.int64)
         self._made = np.array([f.made for f in flows], np.int64)
         final = [self._length if f.is_output else f.last for f in flows]
         self._final = np.array(final, np.int64)
         self._users, self._places = _edges(flows)
-        self._weight_bytes = np.array([size_of(w.value, sizes) for w in line.weights], np.int64)
+        self._weight_bytes = np.array([size_of(w.value, shapes) for w in line.weights], np.int64)
         self._weights, self._weight_places = _edges(line.weights)
         self.crossing = self._crossing(flows)
 
@@ -71,18 +71,15 @@ class Costs:
         return list(accumulate(change))[: self._length + 1]
 
 
-def size_of(value: ir.Value, sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a value: as given, by its shape, or by a usual size of dynamic dims."""
+def size_of(value: ir.Value, shapes: Shapes) -> int:
+    """Return the bytes of a value: for a known shape, or for a usual size of dynamic dims."""
     if value.const_value is not None:
         return value.const_value.nbytes
-    given = sizes.get(value.name or "")
-    known = predicted_bytes(value) if given is None else given
-    if known is not None:
-        return known
-    if value.shape is None or value.dtype is None or value.dtype.is_string():
+    shape = shapes.get(value.name or "", value.shape)
+    if shape is None or value.dtype is None or value.dtype.is_string():
         return _UNKNOWN_BYTES
     count = 1
-    for dim in value.shape:
+    for dim in shape:
         count *= dim if isinstance(dim, int) else _USUAL_DIM
     return (count * value.dtype.bitwidth + 7) // 8
 

@@ -6,7 +6,7 @@ that no value is called dead because another part computes it. Together the part
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -25,17 +25,22 @@ def share_provenance(
     with the original node before it.
     """
     inputs = {value.name or "" for value in model.graph.inputs}
-    shown = [_shown(part, inputs) for part in parts]
-    computing = [{scoped.node.name or "" for scoped in walk(part.graph)} for part in parts]
-    owned: list[set[str]] = [set() for _ in parts]
+    shown: dict[str, list[int]] = {}
+    computing: dict[str, list[int]] = {}
+    for index, part in enumerate(parts):
+        for key in _shown(part, inputs):
+            shown.setdefault(key, []).append(index)
+        for scoped in walk(part.graph):
+            computing.setdefault(scoped.node.name or "", []).append(index)
+    producers = whole.producers()
+    owned: list[dict[str, list[str]]] = [{} for _ in parts]
     owners = [0]
     for fate in whole.fates(model):
         key = fate.value if fate.kind in ("same", "folded") else fate.target
-        places = computing if fate.kind == "inside" else shown
-        owners = [index for index, names in enumerate(places) if key in names] or owners
+        owners = (computing if fate.kind == "inside" else shown).get(key, owners)
         for index in owners:
-            owned[index].add(fate.value)
-    return [_restricted(whole, values) for values in owned]
+            owned[index].setdefault(producers[fate.value].name, []).append(fate.value)
+    return [_restricted(whole, outputs) for outputs in owned]
 
 
 def _shown(part: ir.Model, inputs: Collection[str]) -> set[str]:
@@ -48,12 +53,9 @@ def _shown(part: ir.Model, inputs: Collection[str]) -> set[str]:
     return keys
 
 
-def _restricted(whole: Provenance, values: Collection[str]) -> Provenance:
-    nodes = {}
-    for name, node in whole.nodes.items():
-        outputs = tuple(value for value in node.outputs if value in values)
-        if outputs:
-            nodes[name] = replace(node, outputs=outputs)
+def _restricted(whole: Provenance, outputs: Mapping[str, Sequence[str]]) -> Provenance:
+    """Return the record of some outputs of original nodes, given by the names of the nodes."""
+    values = [value for made in outputs.values() for value in made]
     linked = set(values)
     aliases = {}
     pending = [value for value in values if value in whole.aliases]
@@ -66,7 +68,9 @@ def _restricted(whole: Provenance, values: Collection[str]) -> Provenance:
             pending.append(target)
     return replace(
         whole,
-        nodes=nodes,
+        nodes={
+            name: replace(whole.nodes[name], outputs=tuple(made)) for name, made in outputs.items()
+        },
         aliases=aliases,
         folded=whole.folded & linked,
         dead=whole.dead & linked,

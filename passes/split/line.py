@@ -115,6 +115,12 @@ class Line:
         live = [place for place, node in enumerate(self.nodes) if node in self._live]
         return [place + 1 for place in live[:-1] if not blocked[place + 1]]
 
+    def stuck(self) -> list[str]:
+        """Return the names of values that cannot cross a cut, the farthest reaching first."""
+        held = [f for f in self.flows if 0 <= f.made < f.last and not _can_cross(f.value)]
+        held.sort(key=lambda flow: flow.made - flow.last)
+        return [flow.value.name or "" for flow in held]
+
     def _cheap_nodes(self) -> set[ir.Node]:
         cheap: set[ir.Node] = set()
         for node in self.model.graph:

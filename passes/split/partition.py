@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 Cost = Callable[[int, int], float]
-"""Cost of the part between two positions of the line; infinite where it may not be."""
+"""Cost of the part between two positions of the line; infinite for it and all longer ones if it
+may not be."""
 
 
 def partition(
@@ -31,6 +32,8 @@ def partition(
     for first in range(size):
         for last in range(first + 1, size):
             costs[first, last] = cost(points[first], points[last])
+            if costs[first, last] == np.inf:
+                break
     bottleneck = np.full(size, np.inf)
     bottleneck[0] = 0.0
     for _ in range(parts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -45,6 +46,10 @@ def interfaces(line: Line, cuts: Sequence[int]) -> list[Interface]:
     needed = [_needed(line, span) for span in spans]
     recipes = [line.recipe(values) for values in needed]
     made_by = {v: _first_with(v, recipes) for v in constants}
+    made: list[list[Flow]] = [[] for _ in spans]
+    for flow in line.flows:
+        if flow.made >= 0:
+            made[bisect_right(cuts, flow.made)].append(flow)
     found = []
     for index, (start, end) in enumerate(spans):
         given = [v for v in dict.fromkeys(constants) if made_by[v] == index]
@@ -61,7 +66,7 @@ def interfaces(line: Line, cuts: Sequence[int]) -> list[Interface]:
                 stored=sorted(stored, key=lambda v: v.name or ""),
                 inputs=_ordered(outside, graph.inputs, order),
                 outputs=[
-                    *(f.value for f in line.flows if start <= f.made < end and _leaves(f, end)),
+                    *(f.value for f in made[index] if f.is_output or f.last >= end),
                     *given,
                 ],
             )
@@ -123,10 +128,6 @@ def _ordered(
         return rank[value] if producer is None else (1, order[producer], value.index() or 0)
 
     return sorted(values, key=key)
-
-
-def _leaves(flow: Flow, end: int) -> bool:
-    return flow.is_output or flow.last >= end
 
 
 def _called(model: ir.Model, nodes: Iterable[ir.Node]) -> list[ir.Function]:

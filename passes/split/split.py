@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.graphs import node_count
 from cannc.compiler.core.unit import CompileUnit, Stage
 from cannc.passes.inference import refresh_types
@@ -75,24 +76,29 @@ class Split:
 
 
 def split_unit(
-    unit: CompileUnit, request: Request, sizes: Mapping[str, int] | None = None
+    unit: CompileUnit, request: Request, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> Split:
     """Split a unit.
 
     Args:
         unit: Any unit; not changed.
         request: How to split.
-        sizes: Value name -> bytes, where better known than by the shapes in the model.
+        shapes: Value name -> shape of that value for some sizes of the inputs; tells what values
+            cost, and the rank of those that shape inference cannot tell about.
 
     Raises:
         UsageError: ``SPL001`` to ``SPL007``, see `Request` and `choose_cuts`.
     """
+    with collector_paused():
+        return _split(unit, request.checked(), shapes or {})
+
+
+def _split(unit: CompileUnit, request: Request, shapes: Mapping[str, tuple[int, ...]]) -> Split:
     started = time.perf_counter()
-    request = request.checked()
     whole = unit.copy()
-    refresh_types(whole.model)
+    _complete_shapes(whole.model, shapes)
     line = Line(whole.model)
-    costs = Costs(line, sizes or {})
+    costs = Costs(line, shapes)
     cuts, layers = choose_cuts(line, costs, whole.provenance, request)
     faces = interfaces(line, cuts)
     width = max(2, len(str(len(faces) - 1)))
@@ -120,12 +126,24 @@ def split_unit(
                 layers=tuple(_inside(layers, edges[index], edges[index + 1])),
                 weight_bytes=weights,
                 activation_bytes=activations,
-                received_bytes=sum(size_of(v, sizes or {}) for v in arriving),
+                received_bytes=sum(size_of(v, shapes) for v in arriving),
             )
         )
     graph = whole.model.graph
     fed = tuple(v for v in graph.inputs if not v.is_initializer())
     return Split(request.strategy, tuple(parts), shared, fed, tuple(graph.outputs))
+
+
+def _complete_shapes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Infer shapes; what stays without a rank keeps the declared shape or gets the known rank."""
+    declared = {value: value.shape for node in model.graph for value in node.outputs}
+    refresh_types(model)
+    for value, shape in declared.items():
+        known = shapes.get(value.name or "")
+        if value.shape is None and shape is not None:
+            value.shape = shape
+        elif value.shape is None and known is not None:
+            value.shape = ir.Shape([None] * len(known))
 
 
 def _unit_of(whole: CompileUnit, model: ir.Model, stage: Stage, bare: CompileUnit) -> CompileUnit:
