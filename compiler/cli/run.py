@@ -38,16 +38,19 @@ def run(
     json_out: str | None,
     quiet: bool,
 ) -> None:
-    """Run MODEL.om on real or seeded random inputs; print outputs and latency."""
+    """Run MODEL.om on real or seeded random inputs; print outputs and latency.
+
+    The pipeline.json of a split model is run part after part.
+    """
     import numpy as np
 
     from cannc.compiler.cli.console import dump, stdout, table, write_json
     from cannc.compiler.core.files import atomic_write, make_folder
     from cannc.compiler.frontend.inputs import read_inputs
+    from cannc.compiler.runtime.chain import open_session
     from cannc.compiler.runtime.latency import measure
-    from cannc.compiler.runtime.session import Session
 
-    with Session(artifact, backend, device, padding=padding) as session:
+    with open_session(artifact, backend, device, padding=padding) as session:
         feeds = read_inputs(input_specs) or session.random_inputs(seed=0)
         outputs, latency = measure(session, feeds, warmup=warmup, repeat=repeat)
         facts = {"device": session.device_name, "init_ms": session.init_ms}
