@@ -98,7 +98,7 @@ class Thresholds:
             found.setdefault(pattern, {})[name] = _number(key, value)
         everywhere = found.pop("")
         layers = tuple((pattern, cls(**own)) for pattern, own in found.items())  # type: ignore[arg-type]
-        return cls(**everywhere, layers=layers)  # type: ignore[arg-type]
+        return cls(**everywhere, layers=layers)
 
     def of_layer(self, *names: str) -> Thresholds:
         """Return the bounds of a layer that goes by any of `names`."""

@@ -21,7 +21,7 @@ COMMANDS = {
     "compile": "cannc.compiler.cli.compile",
     "run": "cannc.compiler.cli.run",
     "compare": "cannc.compiler.cli.compare",
-    "bisect": "cannc.compiler.cli.planned",
+    "bisect": "cannc.compiler.cli.bisect",
     "build": "cannc.compiler.cli.build",
     "inspect": "cannc.compiler.cli.inspect",
     "profile": "cannc.compiler.cli.planned",

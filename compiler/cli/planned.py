@@ -18,5 +18,4 @@ def _planned(name: str, summary: str) -> click.Command:
     return command
 
 
-bisect = _planned("bisect", "Which pass or layer breaks a threshold.")
 profile = _planned("profile", "Cost per layer against the roofline.")

@@ -47,7 +47,7 @@ def test_unknown_option_is_a_usage_error(capsys):
     assert "error[CLI001]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["bisect", "profile"])
+@pytest.mark.parametrize("name", ["profile"])
 def test_planned_commands_say_so(name, capsys):
     assert main([name, "anything", "--at", "all"]) == 2
     assert "not there yet" in capsys.readouterr().err
