@@ -221,7 +221,7 @@ class _Root:
             end.src_name.append(case.name)
             end.src_index.append(number)
         shapes = [
-            ",".join(map(str, (gear, output, *branch_end.input_desc[output].shape.dim)))
+            f"{gear},{output},{','.join(map(str, branch_end.input_desc[output].shape.dim))}"
             for output in range(len(case.output_desc))
             for gear, branch_end in enumerate(ends)
         ]

@@ -364,3 +364,10 @@ def test_the_onnx_checker_takes_what_comes_back(tmp_path):
         tensor.data_location = T.DEFAULT
         tensor.raw_data = bytes(4 * int(np.prod(tensor.dims)))
     onnx.checker.check_model(proto)
+
+
+def test_scalar_results_are_listed_as_ge_lists_them(tmp_path):
+    text = '<ir_version: 10, opset_import: ["": 18]> g (float[N] x) => (float a, float b, float c)'
+    body = "{ a = ReduceSum <keepdims = 0> (x) b = Neg (a) c = Exp (a) }"
+    file = with_gears(parse(f"{text} {body}"), tmp_path / "m.om", [{"x": (1,)}, {"x": (2,)}])
+    assert file.interface.output_shapes == ["0,0,", "1,0,", "0,1,", "1,1,", "0,2,", "1,2,"]

@@ -7,7 +7,12 @@ from collections import Counter
 import onnx
 import onnx_ir as ir
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from tests.support.gears import with_gears
 from tests.support.om_files import written
+
+from cannc.compiler.om.gears import GearKind
+
+EVERY_WITH_GEARS = 25
 
 
 def normalized(model: onnx.ModelProto, folder: str) -> onnx.ModelProto:
@@ -46,6 +51,14 @@ def _normalize_tensor(tensor: onnx.TensorProto, folder: str) -> None:
         tensor.CopyFrom(kept)
 
 
+def static_inputs(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensor inputs; none if an input has an open shape."""
+    values = [v for v in ir.from_proto(proto).graph.inputs if isinstance(v.type, ir.TensorType)]
+    if any(v.shape is None or not v.shape.is_static() for v in values):
+        return {}
+    return {v.name: tuple(v.shape.numpy()) for v in values}
+
+
 def test_all_node_models(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # thousands of files that nobody will miss
     with warnings.catch_warnings():
@@ -54,11 +67,18 @@ def test_all_node_models(tmp_path, monkeypatch):
 
         cases = [case for case in collect_testcases(None) if case.model is not None]
     op_types = Counter()
-    for case in cases:
-        file = written(case.model, tmp_path / "case.om")
+    for index, case in enumerate(cases):
         expected = normalized(ir.to_proto(ir.from_proto(case.model)), "")
-        found = normalized(ir.to_proto(file.to_model()), str(tmp_path))
-        assert found == expected, case.name
+        files = [written(case.model, tmp_path / "case.om")]
+        shapes = static_inputs(case.model)
+        if index % EVERY_WITH_GEARS == 0 and shapes:
+            # Two gears of one size: it is the way there and back that is tried.
+            path = tmp_path / "gears.om"
+            rows = [(1,), (2,)]
+            files.append(with_gears(case.model, path, [shapes] * 2, rows, GearKind.DIMS))
+        for file in files:
+            found = normalized(ir.to_proto(file.to_model()), str(tmp_path))
+            assert found == expected, case.name
         op_types.update(node.op_type for node in expected.graph.node)
     assert len(cases) > 1500
     assert len(op_types) > 150
