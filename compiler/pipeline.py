@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx_ir as ir
 
@@ -37,6 +37,7 @@ from cannc.golden.compare import compare
 from cannc.op_support.checker import check as check_support
 from cannc.op_support.kernels import kernel_gap
 from cannc.op_support.report import SupportReport
+from cannc.passes.fixed_inputs import fix_inputs
 from cannc.passes.optimize import optimize as run_optimize
 from cannc.passes.registry import check_level
 from cannc.passes.split.choose import Request
@@ -116,6 +117,7 @@ def optimize(
     cann: str | None = None,
     passes: Sequence[str] = (),
     inputs: Mapping[str, Array] | None = None,
+    fixed: Mapping[str, Any] | None = None,
 ) -> CompileUnit:
     """Simplify, fuse for the target, and set the precision.
 
@@ -129,6 +131,8 @@ def optimize(
         cann: CANN release.
         passes: ``+name`` and ``-name`` to add or leave out passes.
         inputs: Inputs for `verify`.
+        fixed: Input name -> numbers that it always has, e.g. ``{"sr": 16000}``; the input becomes
+            a constant, and branches that depend on it are resolved.
 
     Raises:
         GoldenMismatchError: ``OPT001`` verification missed its threshold.
@@ -145,11 +149,15 @@ def optimize(
         runner=HostRunner(),
         may_use_kernel=_kernels(target),
         select=passes,
+        fixed=fixed,
     )
     if QuantReport.of(result) is not None:
         # Weights that were quantized before may now have a better form (D11).
         result = fuse_quantized(result, target=target, may_use_kernel=_kernels(target))
     if verify == "final":
+        if fixed:
+            fix_inputs(unit, fixed)
+            inputs = {k: v for k, v in inputs.items() if k not in fixed} if inputs else inputs
         _verify_final(unit, result, inputs)
     return result
 

@@ -17,6 +17,13 @@ from cannc.compiler.cli import options
 @click.option("--precision", type=click.Choice(["keep", "fp16"]), default="keep", show_default=True)
 @click.option("--passes", multiple=True, metavar="+NAME,-NAME", help="Add or leave out passes.")
 @click.option("--verify", type=click.Choice(["none", "final"]), default="none", show_default=True)
+@click.option(
+    "--fix-input",
+    "fixed",
+    multiple=True,
+    metavar="NAME=NUMBER,...",
+    help="Make an input a constant; may be repeated.",
+)
 @options.target
 @options.inputs
 @options.common
@@ -27,6 +34,7 @@ def optimize(
     precision: Literal["keep", "fp16"],
     passes: tuple[str, ...],
     verify: str,
+    fixed: tuple[str, ...],
     soc: str | None,
     cann: str | None,
     input_specs: tuple[str, ...],
@@ -51,6 +59,7 @@ def optimize(
         verify=verify,
         passes=[name for text in passes for name in text.split(",")],
         inputs=read_inputs(input_specs) or None,
+        fixed=options.parse_fixed(fixed),
     )
     unit.save(out)
     stages = unit.log[len(before.log) :]

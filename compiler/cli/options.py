@@ -109,6 +109,35 @@ def parse_shapes(specs: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_fixed(specs: tuple[str, ...]) -> dict[str, list[float] | float]:
+    """Read ``name=16000`` or ``name=1,2,3`` texts; a single number stays one.
+
+    Raises:
+        UsageError: ``CLI007`` a text of another form.
+    """
+    fixed: dict[str, list[float] | float] = {}
+    for spec in specs:
+        name, _, numbers = spec.rpartition("=")
+        try:
+            read = [_number(text) for text in numbers.split(",")]
+        except ValueError:
+            name, read = "", []
+        if not name.strip():
+            raise UsageError(
+                "CLI007", f"cannot read '{spec}'", where="--fix-input", fix="NAME=16000 or NAME=1,2"
+            )
+        fixed[name.strip()] = read[0] if len(read) == 1 else read
+    return fixed
+
+
+def _number(text: str) -> float:
+    """Return an int where the text is one: large integers must not pass through floats."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
 def parse_dynamic(specs: tuple[str, ...]) -> dict[str, dict[int, str]]:
     """Read ``name:0=batch,1=sequence`` texts.
 

@@ -93,3 +93,26 @@ def test_input_shape_that_does_not_fit(text, code, folder, capsys):
     assert run("convert", folder / "model.onnx", "-o", out, "--input-shape", text) == 2
     assert f"error[{code}]" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_an_input_may_be_fixed(tmp_path):
+    model = parse(
+        """g (float[2] x, int64 sr) => (float[2] y) {
+            c = Equal(sr, k) y = If (c) < then_branch = a () => (float[2] u) { u = Neg(x) },
+                else_branch = b () => (float[2] v) { v = Relu(x) } > }""",
+        k=np.array(16000, np.int64),
+    )
+    path, out = save(model, tmp_path / "m.onnx"), tmp_path / "o.onnx"
+    np.savez(tmp_path / "in.npz", x=np.ones(2, np.float32), sr=np.array(16000))
+    more = ("--verify", "final", "--inputs", tmp_path / "in.npz")
+    assert run("optimize", path, "-o", out, "--fix-input", "sr=16000", *more) == 0
+    graph = onnx.load(out).graph
+    assert [value.name for value in graph.input] == ["x"]
+    assert [node.op_type for node in graph.node] == ["Neg"]
+
+
+@pytest.mark.parametrize("text", ["sr=x", "sr", "=1", "sr=1,,2"])
+def test_fixed_inputs_that_cannot_be_read(tmp_path, capsys, text):
+    path = save(mlp(), tmp_path / "m.onnx")
+    assert run("optimize", path, "-o", tmp_path / "o.onnx", "--fix-input", text) == 2
+    assert "CLI007" in capsys.readouterr().err
