@@ -9,10 +9,10 @@ from pathlib import Path
 import onnx_ir as ir
 
 from cannc.compiler.core.errors import ModelError, UsageError
-from cannc.compiler.core.files import make_folder, write_text
+from cannc.compiler.core.files import check_writable, make_folder, write_text
 from cannc.compiler.core.graphs import node_count, walk
 from cannc.compiler.core.provenance import origins
-from cannc.compiler.core.unit import CompileUnit
+from cannc.compiler.core.unit import EXAMPLES_SUFFIX, CompileUnit
 from cannc.compiler.memory.sizing import forms_at
 from cannc.compiler.runtime.pipeline_file import (
     PIPELINE_NAME,
@@ -54,20 +54,29 @@ def write_split(split: Split, folder: Path) -> Path:
 
     Returns:
         The path of ``pipeline.json``.
+
+    Raises:
+        UsageError: ``IO001`` a part would replace the model that was split, ``IO002`` not writable.
     """
     make_folder(folder)
     out = folder / PIPELINE_NAME
-    before = _files_of(out)
+    stale = _files_of(out)
     files = {part.name: f"{part.name}.onnx" for part in split.parts}
     for part in split.parts:
-        part.unit.save(folder / files[part.name])
+        for name in sorted({*files.values(), *stale}):
+            check_writable(folder / name, part.unit.source)
+    for part in split.parts:
+        path = part.unit.save(folder / files[part.name])
+        if not part.unit.examples:
+            path.with_suffix(EXAMPLES_SUFFIX).unlink(missing_ok=True)  # of an earlier split
     described = describe(split, {n: file_digest(folder / f) for n, f in files.items()})
     write_text(out, described.to_json())
-    for old in before - {*files.values()}:
-        for path in (folder / old, *folder.glob(f"{old}.????????.data")):
-            path.unlink(missing_ok=True)
-        (folder / old).with_suffix(".provenance.json").unlink(missing_ok=True)
-        (folder / old).with_suffix(".examples.npz").unlink(missing_ok=True)
+    for name in stale - {*files.values()}:
+        path = folder / name
+        for old in (path, *folder.glob(f"{name}.????????.data")):
+            old.unlink(missing_ok=True)
+        for suffix in (".provenance.json", EXAMPLES_SUFFIX):
+            path.with_suffix(suffix).unlink(missing_ok=True)
     return out
 
 
