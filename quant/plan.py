@@ -16,7 +16,17 @@ from cannc.quant.algorithms import Algorithm
 from cannc.quant.collect import Skip, WeightUse
 from cannc.quant.forms import Choice, Form, FormRules
 from cannc.quant.packing import PER_WORD, pack_int4
-from cannc.quant.scales import Closeness, Floats, Params, closeness, decode, encode
+from cannc.quant.scales import (
+    Bounds,
+    Closeness,
+    Floats,
+    Params,
+    closeness,
+    decode,
+    encode,
+    ranges,
+    widened,
+)
 from cannc.quant.scheme import Scheme
 from cannc.quant.statistics import Moments
 
@@ -176,13 +186,14 @@ def _solve(
     weight = use.weight
     held = ir.DataType.FLOAT if choice.form is Form.ANTIQUANT else weight.dtype
     with released(weight.tensor) as array:
-        matrix = _matrix(use, weight.as_read(array).astype(np.float32), factor)
-        _refuse_bad_values(use, matrix)
+        matrix = widened(_matrix(use, weight.as_read(array), factor))
+        bounds = ranges(matrix, choice.scheme.group)
+        peak = _peak(use, matrix, bounds)
         moments = None if isinstance(found, str) else found
-        params = algorithm.solve(matrix, choice.scheme, held.numpy(), moments)
+        params = algorithm.solve(matrix, choice.scheme, held.numpy(), moments, bounds)
         if not np.isfinite(params.scale.astype(np.float64)).all():
             return f"its scales exceed the range of {held.name}"
-        error = closeness(matrix, params, choice.scheme)
+        error = closeness(matrix, params, choice.scheme, peak)
         output = None if moments is None else _output_error(matrix, params, choice.scheme, moments)
     note = found if isinstance(found, str) else ""
     stored = Stored(use, choice, params, factor, error, output, note)
@@ -197,10 +208,10 @@ def _output_error(matrix: Floats, params: Params, scheme: Scheme, moments: Momen
     return moments.output_error(matrix, difference)
 
 
-def _matrix(use: WeightUse, weight: Array, factor: float) -> Floats:
-    """Return the weight as float32 matrix (k, n), multiplied by `factor`."""
-    matrix: Floats = np.asarray(use.layout.to_matrix(weight), np.float32)
-    return matrix if factor == 1.0 else matrix * np.float32(factor)
+def _matrix(use: WeightUse, weight: Array, factor: float) -> Array:
+    """Return the weight as matrix (k, n), in its own dtype, or multiplied by `factor`."""
+    matrix = use.layout.to_matrix(weight)
+    return matrix if factor == 1.0 else matrix.astype(np.float32) * np.float32(factor)
 
 
 def _factor(use: WeightUse, form: Form) -> float:
@@ -208,13 +219,17 @@ def _factor(use: WeightUse, form: Form) -> float:
     return alpha.as_float() if alpha is not None and form is Form.FUSED else 1.0
 
 
-def _refuse_bad_values(use: WeightUse, matrix: Floats) -> None:
+def _peak(use: WeightUse, matrix: Floats, bounds: Bounds) -> Floats:
+    """Return the largest absolute weight of each column; refuse NaN and infinity."""
+    low, high = bounds
+    peak = np.maximum(-low, high).max(axis=0).astype(np.float32)
+    if np.isfinite(peak).all():
+        return peak
     bad = int(matrix.size - np.count_nonzero(np.isfinite(matrix)))
-    if bad:
-        raise ModelError(
-            "QUANT010",
-            f"weight '{use.weight.name}' holds {bad} NaN or infinite values of {matrix.size}",
-            where=f"node '{use.node.name}' ({use.node.op_type})",
-            why="no scale can represent them; the checkpoint is damaged or training diverged",
-            fix=f"repair the checkpoint, or leave the layer in float: --keep {use.node.name}",
-        )
+    raise ModelError(
+        "QUANT010",
+        f"weight '{use.weight.name}' holds {bad} NaN or infinite values of {matrix.size}",
+        where=f"node '{use.node.name}' ({use.node.op_type})",
+        why="no scale can represent them; the checkpoint is damaged or training diverged",
+        fix=f"repair the checkpoint, or leave the layer in float: --keep {use.node.name}",
+    )

@@ -62,10 +62,10 @@ class Weight:
     def derive(
         self, function: Step, dtype: ir.DataType, shape: tuple[int, ...]
     ) -> ir.TensorProtocol:
-        """Return the lazy tensor ``function(weight as read, in float32)``."""
+        """Return the lazy tensor ``function(weight as read)``."""
 
         def evaluate(array: Array) -> Array:
-            return function(self.as_read(array).astype(np.float32))
+            return function(self.as_read(array))
 
         return DerivedTensor(self.tensor, evaluate, dtype, ir.Shape(shape))
 

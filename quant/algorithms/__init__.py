@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy.typing as npt
 
 from cannc.compiler.core.errors import UsageError, nearest
-from cannc.quant.scales import Floats, Params
+from cannc.compiler.core.runner import Array
+from cannc.quant.scales import Bounds, Params
 from cannc.quant.scheme import Scheme
 from cannc.quant.statistics import Moments, Needs
 
@@ -34,15 +35,21 @@ class Algorithm(Protocol):
     moves_scales: bool
 
     def solve(
-        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+        self,
+        matrix: Array,
+        scheme: Scheme,
+        dtype: npt.DTypeLike,
+        moments: Moments | None = None,
+        bounds: Bounds | None = None,
     ) -> Params:
         """Return the scales.
 
         Args:
-            matrix: The weight (k, n), float32, finite.
+            matrix: The weight (k, n), finite, of any float dtype.
             scheme: Width, symmetry and group size that hold for this weight.
             dtype: Dtype in which the kernel holds the scales.
             moments: Activations in front of it; None where there are none.
+            bounds: See `ranges`; None: not known yet.
         """
         ...
 

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from cannc.compiler.core.runner import Array
 from cannc.quant.algorithms.mse import ClipSearch
-from cannc.quant.scales import Doubles, Floats, Params
+from cannc.quant.scales import Bounds, Doubles, Floats, Params
 from cannc.quant.scheme import Scheme
 from cannc.quant.spill import new_levels
 from cannc.quant.statistics import Moments, Needs
@@ -34,10 +35,15 @@ class Gptq:
     moves_scales = False
 
     def solve(
-        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+        self,
+        matrix: Array,
+        scheme: Scheme,
+        dtype: npt.DTypeLike,
+        moments: Moments | None = None,
+        bounds: Bounds | None = None,
     ) -> Params:
         """See `Algorithm.solve`."""
-        params = ClipSearch().solve(matrix, scheme, dtype, moments)
+        params = ClipSearch().solve(matrix, scheme, dtype, moments, bounds)
         if moments is None or moments.gram is None:
             return params
         hessian = moments.gram.astype(np.float64)
@@ -45,7 +51,8 @@ class Gptq:
         hessian[silent, silent] = 1.0
         order = np.argsort(-np.diag(hessian), kind="stable")
         factor = _inverse_factor(hessian[np.ix_(order, order)])
-        return replace(params, levels=_round(matrix, params, scheme, order, factor))
+        rest = matrix[order].astype(np.float32)
+        return replace(params, levels=_round(rest, params, scheme, order, factor))
 
 
 def _inverse_factor(hessian: Doubles) -> Floats:
@@ -65,19 +72,18 @@ def _inverse_factor(hessian: Doubles) -> Floats:
 
 
 def _round(
-    matrix: Floats,
+    rest: Floats,
     params: Params,
     scheme: Scheme,
     order: npt.NDArray[np.intp],
     factor: Floats,
 ) -> npt.NDArray[np.int8]:
-    """Return levels (k, n), chosen row after row in `order`."""
-    rest = matrix[order]
-    levels = new_levels(matrix.shape)
-    size = params.group or len(matrix)
+    """Return levels (k, n), chosen row after row; `rest` holds the weights in `order`."""
+    levels = new_levels(rest.shape)
+    size = params.group or len(rest)
     for start in range(0, len(order), _BLOCK):
         stop = min(start + _BLOCK, len(order))
-        errors = np.empty((stop - start, matrix.shape[1]), np.float32)
+        errors = np.empty((stop - start, rest.shape[1]), np.float32)
         for i in range(start, stop):
             scale, offset = params.rows(int(order[i]) // size)
             shift = np.float32(0) if offset is None else offset

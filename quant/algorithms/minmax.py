@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy.typing as npt
 
-from cannc.quant.scales import Floats, Params, fit, ranges
+from cannc.compiler.core.runner import Array
+from cannc.quant.scales import Bounds, Params, fit, ranges
 from cannc.quant.scheme import Scheme
 from cannc.quant.statistics import Moments, Needs
 
@@ -17,8 +18,13 @@ class MinMax:
     moves_scales = False
 
     def solve(
-        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+        self,
+        matrix: Array,
+        scheme: Scheme,
+        dtype: npt.DTypeLike,
+        moments: Moments | None = None,
+        bounds: Bounds | None = None,
     ) -> Params:
         """See `Algorithm.solve`."""
-        low, high = ranges(matrix, scheme.group)
+        low, high = bounds or ranges(matrix, scheme.group)
         return fit(low, high, scheme, dtype)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from cannc.quant.scales import Floats, Params, fit, ranges, squared_error
+from cannc.compiler.core.runner import Array
+from cannc.quant.scales import Bounds, Params, fit, ranges, squared_error
 from cannc.quant.scheme import Scheme
 from cannc.quant.statistics import Moments, Needs
 
@@ -27,11 +28,16 @@ class ClipSearch:
     moves_scales = False
 
     def solve(
-        self, matrix: Floats, scheme: Scheme, dtype: npt.DTypeLike, moments: Moments | None = None
+        self,
+        matrix: Array,
+        scheme: Scheme,
+        dtype: npt.DTypeLike,
+        moments: Moments | None = None,
+        bounds: Bounds | None = None,
     ) -> Params:
         """See `Algorithm.solve`."""
         importance = None if moments is None else moments.mean_square
-        low, high = ranges(matrix, scheme.group)
+        low, high = bounds or ranges(matrix, scheme.group)
         best = fit(low, high, scheme, dtype)
         least = squared_error(matrix, best, scheme, importance)
         for share in np.linspace(1.0, _SMALLEST_SHARE[scheme.bits], _STEPS)[1:]:
