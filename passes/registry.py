@@ -60,6 +60,7 @@ PASSES: dict[str, str] = {
     "resize-by-constants": "cannc.passes.legalize.resize:ResizeByConstants",
     "recurrent-layout": "cannc.passes.legalize.recurrent:RecurrentLayout",
     "unroll-recurrent": "cannc.passes.legalize.recurrent:UnrollRecurrent",
+    "unfreeze-batch": "cannc.passes.legalize.frozen_batch:UnfreezeBatch",
     "unroll-loop": "cannc.passes.legalize.unroll_loop:UnrollLoop",
     "unroll-scan": "cannc.passes.legalize.unroll_scan:UnrollScan",
     "resolve-sequences": "cannc.passes.legalize.sequences:ResolveSequences",
@@ -77,6 +78,7 @@ PREPARE: tuple[str, ...] = (
     "opset-to-18",
     "lower-quantized",
     "expand-contrib",
+    "unfreeze-batch",
 )
 """Run once, at every level. What opsets below 11 cannot express is written out at opset 18."""
 
@@ -94,6 +96,7 @@ CLEANUP: tuple[str, ...] = (
 
 UNROLL: tuple[str, ...] = (
     "expand-definitions",
+    "unfreeze-batch",
     "unroll-loop",
     "unroll-scan",
     "resolve-sequences",

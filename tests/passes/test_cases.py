@@ -57,8 +57,6 @@ def _optimized(case: dict[str, Any]) -> CompileUnit:
 
 @pytest.mark.parametrize("case", _of(*KINDS, expect="equal"))
 def test_gives_the_expected_values(case: dict[str, Any]) -> None:
-    if case["expect"] == "equal-or-error:frozen-batch":
-        pytest.skip("the batch is frozen in the model itself: convert's shape check")
     unit = _optimized(case)
     wanted = {value.name for value in unit.model.graph.inputs}
     feeds = {k: v for k, v in np.load(SHARED / case["inputs"]).items() if k in wanted}
