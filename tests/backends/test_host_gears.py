@@ -133,6 +133,17 @@ def test_weights_do_not_multiply(tmp_path):
     assert result.size_bytes - plain.size_bytes < 700_000  # of graph, for 100 gears
 
 
+def test_a_batch_that_a_node_fixes_is_refused(tmp_path):
+    body = "a = Neg (x) r = Reshape (a, shape) y = Exp (r)"
+    text = f"{HEADER} g (float[N,4] x) => (float[N,M] y) {{ {body} }}"
+    model = parse(text, shape=np.array([1, -1], np.int64))
+    error = fails("BCK007", lambda: compile_(model, tmp_path / "m.om", gears={"N": [1, 2]}))
+    assert "x[2,4]" in error.what
+    assert error.where == "node Reshape_1 (Reshape)"
+    assert "'N'" in error.why
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.skipif(not CASES.is_dir(), reason="the users' cases are not beside the checkout")
 def test_a_growing_cache_has_consistent_gears(tmp_path):
     case = next(
