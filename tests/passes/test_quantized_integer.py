@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.support.contrib import assert_same, legal, one_node, op_types, refusals
 from tests.support.fusion import normal
+from tests.support.models import parse
 from tests.support.runner import run_plain
 
 RNG = np.random.default_rng(11)
@@ -213,7 +214,32 @@ def test_quantized_attention(mask, causal):
     assert_same(model, feeds)
 
 
+def scaled_sums(scale):
+    """MatMulInteger as onnxruntime's quantizer writes it, the scales multiplied beforehand."""
+    return parse(
+        """g (float[N, 16] x) => (float y) {
+            a, s, z = DynamicQuantizeLinear(x) i = MatMulInteger(a, b, z, bz)
+            f = Cast<to = 1>(i) t = Mul(s, bs) y = Mul(f, t)
+        }""",
+        b=levels(16, 3, dtype=np.int8),
+        bs=scale,
+        bz=np.array(3, np.int8),
+    )
+
+
+@pytest.mark.parametrize("scale", [scalar(0.1), np.array([0.1, 0.2, 0.3], np.float32)])
+def test_sums_that_become_floats_are_a_product_of_floats(scale):
+    unit = assert_same(scaled_sums(scale), {"x": normal(3, 16)}, rtol=1e-4, atol=1e-4)
+    assert "Cast" not in op_types(unit)
+
+
+def test_scales_of_rows_stay_behind_the_sums():
+    scale = np.array([[0.1], [0.2], [0.3]], np.float32)
+    unit = assert_same(scaled_sums(scale), {"x": normal(3, 16)}, rtol=1e-5, atol=1e-5)
+    assert op_types(unit)[-1] == "Mul"
+
+
 def test_a_product_of_one_part_needs_no_integers():
     inputs = [levels(2, 16), levels(16, 5), scalar(0.1), scalar(0.2)]
     model, _ = one_node("MatMulIntegerToFloat", inputs, [1], weights=[1, 2, 3], dtypes=[1])
-    assert op_types(legal(model)) == ["Cast", "MatMul", "Mul"]
+    assert op_types(legal(model)) == ["Cast", "Mul", "MatMul"]

@@ -166,14 +166,20 @@ class Body:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def put(self, *results: ir.Value | None) -> None:
+    def put(self, *results: ir.Value | None, instead: Sequence[ir.Node] = ()) -> None:
         """Replace the operator; `results` stand for its outputs, in order.
 
         A result that is a value from outside gets an Identity of its own.
+
+        Args:
+            results: Values, None for an output that nobody reads.
+            instead: The operator and what follows it, when more than it is replaced; the results
+                stand for the outputs of the last one.
         """
+        replaced = list(instead) or [self.node]
         made = {value for node in self._nodes for value in node.outputs}
         values: dict[ir.Value, ir.Value] = {}
-        for old, result in zip(self.node.outputs, results, strict=False):
+        for old, result in zip(replaced[-1].outputs, results, strict=False):
             if result is None:
                 continue
             own = result in made and result not in values.values()
@@ -181,7 +187,7 @@ class Body:
             if old.is_graph_output():
                 new.type, new.shape = old.type, old.shape  # the interface stays as it is declared
         given = [value for value in self.node.inputs if value is not None]
-        self.ctx.rewriter.replace([self.node], self._nodes, values)
+        self.ctx.rewriter.replace(replaced, self._nodes, values)
         for value in dict.fromkeys(given):
             interface = value.is_graph_input() or value.is_graph_output()
             if value.is_initializer() and not value.uses() and not interface:

@@ -66,7 +66,8 @@ class WriteOut(Pass):
         nodes = [scoped.node for scoped in scoped_nodes(ctx.model)]
         if any(self._is_meant(ctx, node) for node in nodes):
             for node in nodes:
-                self._visit(ctx, node)
+                if node.graph is not None:  # not replaced together with one before it
+                    self._visit(ctx, node)
         ctx.rewriter.applied += drop_unused_imports(ctx.model)
 
     def _visit(self, ctx: PassContext, node: ir.Node) -> None:

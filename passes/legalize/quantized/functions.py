@@ -13,7 +13,7 @@ import onnx_ir as ir
 from cannc.passes.legalize.contrib.attention import heads_of
 from cannc.passes.legalize.contrib.body import Body, ObstacleError, rank_of, width_of
 from cannc.passes.legalize.contrib.self_attention import finish
-from cannc.passes.legalize.quantized.integer import matmul_sums
+from cannc.passes.legalize.quantized.integer import float_product
 from cannc.passes.legalize.quantized.levels import FLOAT, Scales, dequantize, quantize
 from cannc.passes.legalize.quantized.linear import scales_at
 
@@ -112,11 +112,12 @@ def _read_columns(body: Body, index: int) -> ir.Value:
 
 
 def attention(body: Body) -> None:
-    """Write out QAttention: the projection in integers, the rest in floats."""
+    """Write out QAttention: in floats."""
     body.forbid(do_rotary=0, past_present_share_buffer=0)
-    sums = matmul_sums(body, (0, 6), (1, 7))
-    scale = body.op("Mul", body.need(3), body.need(4))
-    product = body.op("Add", body.op("Mul", body.cast(sums, FLOAT), scale), body.need(2))
+    left = Scales(body.need(3), body.given(6))
+    right = Scales(body.need(4), body.given(7), axis=-1)
+    sums = float_product(body, body.need(0), left, body.need(1), right)
+    product = body.op("Add", sums, body.need(2))
     size = width_of(body.need(1)) // 3
     heads = body.integer("num_heads")
     parts = [heads_of(body, part, heads) for part in body.split(product, 2, size, size, size)]

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from cannc.compiler.core.shapes import rank
 from cannc.passes.legalize.contrib.body import Body, ObstacleError, rank_of
-from cannc.passes.legalize.quantized.levels import FLOAT, floats, is_zero, place
-from cannc.passes.legalize.quantized.linear import dynamic_levels, scales_at
+from cannc.passes.legalize.quantized.levels import FLOAT, Scales, dequantize, floats, is_zero, place
+from cannc.passes.legalize.quantized.linear import constant_weight, dynamic_levels, scales_at
 from cannc.passes.legalize.quantized.products import INT32, Product
 from cannc.passes.pattern import array_of
 
@@ -23,8 +24,43 @@ CONV_ATTRIBUTES = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "st
 
 
 def matmul_integer(body: Body) -> None:
-    """Write out MatMulInteger."""
-    body.put(body.cast(matmul_sums(body, (0, 2), (1, 3)), INT32))
+    """Write out MatMulInteger, with the Cast and Mul that make floats of its sums if there are."""
+    tail = _float_tail(body.node)
+    if tail is None:
+        body.put(body.cast(matmul_sums(body, (0, 2), (1, 3)), INT32))
+        return
+    cast, product, (a_scale, b_scale) = tail
+    left = Scales(a_scale, _one(body, body.given(2)))
+    right = Scales(b_scale, body.given(3), axis=-1)
+    result = float_product(body, body.need(0), left, body.need(1), right)
+    body.put(result, instead=(body.node, cast, product))
+
+
+def _float_tail(node: ir.Node) -> tuple[ir.Node, ir.Node, list[ir.Value]] | None:
+    """Return the Cast to float32 and the Mul by two scales that alone read the sums, or None."""
+    cast = _only_user(node.outputs[0], "Cast")
+    if cast is None or cast.attributes["to"].as_int() != FLOAT:
+        return None
+    product = _only_user(cast.outputs[0], "Mul")
+    if product is None:
+        return None
+    others = [
+        value for value in product.inputs if value is not None and value.producer() is not cast
+    ]
+    source = others[0].producer() if len(others) == 1 else None
+    if source is None or source.op_type != "Mul":
+        return None
+    given = [value for value in source.inputs if value is not None]
+    is_pair = len(given) == 2 and rank(given[0]) == 0 and rank(given[1]) in (0, 1)
+    return (cast, product, given) if is_pair else None
+
+
+def _only_user(value: ir.Value, op_type: str) -> ir.Node | None:
+    users = value.consumers()
+    if len(users) != 1 or users[0].op_type != op_type or value.is_graph_output():
+        return None
+    producer = value.producer()
+    return users[0] if producer is not None and users[0].graph is producer.graph else None
 
 
 def conv_integer(body: Body) -> None:
@@ -62,14 +98,30 @@ def qlinear_conv(body: Body) -> None:
 
 def matmul_integer_to_float(body: Body) -> None:
     """Write out MatMulIntegerToFloat."""
-    _to_float(body, matmul_sums(body, (0, 4), (1, 5)), body.need(2), body.need(3), body.given(6))
+    left = Scales(body.need(2), _one(body, body.given(4)))
+    right = Scales(body.need(3), body.given(5), axis=-1)
+    _biased(body, float_product(body, body.need(0), left, body.need(1), right), body.given(6))
 
 
 def dynamic_quantize_matmul(body: Body) -> None:
     """Write out DynamicQuantizeMatMul."""
-    levels, scales = dynamic_levels(body, body.need(0))
-    sums = Product("MatMul", levels, scales.zero, body.need(1), body.given(3), {}).build(body)
-    _to_float(body, sums, scales.scale, body.need(2), body.given(4))
+    levels, left = dynamic_levels(body, body.need(0))
+    right = Scales(body.need(2), body.given(3), axis=-1)
+    _biased(body, float_product(body, levels, left, body.need(1), right), body.given(4))
+
+
+def _biased(body: Body, result: ir.Value, bias: ir.Value | None) -> None:
+    body.put(result if bias is None else body.op("Add", result, bias))
+
+
+def float_product(body: Body, a: ir.Value, left: Scales, b: ir.Value, right: Scales) -> ir.Value:
+    """Return the product of two dequantized matrices; large constant ones stay integers."""
+    weight = constant_weight(b, right, FLOAT)
+    if weight is None:
+        matrix = dequantize(body, b, right)
+    else:
+        matrix = weight.place(body, keep_integers=True)
+    return body.op("MatMul", dequantize(body, a, left), matrix)
 
 
 def matmul_sums(body: Body, left: tuple[int, int], right: tuple[int, int]) -> ir.Value:
@@ -77,13 +129,6 @@ def matmul_sums(body: Body, left: tuple[int, int], right: tuple[int, int]) -> ir
     (a, a_zero), (b, b_zero) = left, right
     zero = _one(body, body.given(a_zero))
     return Product("MatMul", body.need(a), zero, body.need(b), body.given(b_zero), {}).build(body)
-
-
-def _to_float(
-    body: Body, sums: ir.Value, a_scale: ir.Value, b_scale: ir.Value, bias: ir.Value | None
-) -> None:
-    result = body.op("Mul", body.cast(sums, FLOAT), _ratio(body, a_scale, b_scale))
-    body.put(result if bias is None else body.op("Add", result, bias))
 
 
 def _ratio(body: Body, a: ir.Value, b: ir.Value, y: ir.Value | None = None) -> ir.Value:

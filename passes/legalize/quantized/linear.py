@@ -43,7 +43,7 @@ def dequantize_linear(body: Body) -> None:
     """Write out DequantizeLinear."""
     levels, scales = body.need(0), _scales(body)
     dtype = ir.DataType(body.integer("output_dtype") or int(dtype_of(scales.scale)))
-    weight = _constant(body, dtype)
+    weight = constant_weight(levels, scales, dtype)
     if weight is not None:
         body.put(weight.place(body, keep_integers=_is_matrix_of_levels(body.node, levels)))
         return
@@ -63,25 +63,22 @@ def _is_dequantized(levels: ir.Value) -> bool:
     return not levels.is_graph_output() and users <= {"DequantizeLinear"}
 
 
-def _constant(body: Body, dtype: ir.DataType) -> Quantized | None:
-    """Return what is dequantized if all of it is constant."""
-    given = [body.need(0), body.need(1), body.given(2)]
-    tensors = [constant_of(value) for value in given]
-    levels, scale = tensors[0], tensors[1]
-    if levels is None or scale is None or (given[2] is not None and tensors[2] is None):
+def constant_weight(levels: ir.Value, given: Scales, dtype: ir.DataType) -> Quantized | None:
+    """Return what is dequantized if levels, scale and zero point are all constant, else None."""
+    tensor, scale = constant_of(levels), constant_of(given.scale)
+    zero = constant_of(given.zero)
+    if tensor is None or scale is None or (given.zero is not None and zero is None):
         return None
-    scales = read(scale)
-    zeros = read(tensors[2]) if tensors[2] is not None else None
-    block, size = body.integer("block_size"), len(levels.shape)
-    axis = body.integer("axis", _DEFAULT_AXIS) % max(size, 1)
-    small, zeros = as_int8(levels, zeros) if _has_levels(levels) else (levels, zeros)
-    if block and axis == 0:
-        index = np.arange(int(levels.shape[0])) // block  # type: ignore[arg-type]
+    scales, zeros = read(scale), None if zero is None else read(zero)
+    axis = given.axis % max(len(tensor.shape), 1)
+    small, zeros = as_int8(tensor, zeros) if _has_levels(tensor) else (tensor, zeros)
+    if given.block and axis == 0:
+        index = np.arange(int(tensor.shape[0])) // given.block  # type: ignore[arg-type]
         return Quantized(small, scales, zeros, dtype, index)
     tables = [
-        None if table is None else _spread(table, levels, axis, block) for table in (scales, zeros)
+        None if table is None else _spread(table, tensor, axis, given.block)
+        for table in (scales, zeros)
     ]
-    assert tables[0] is not None
     return Quantized(small, tables[0], tables[1], dtype)
 
 
