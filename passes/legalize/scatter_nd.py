@@ -4,7 +4,8 @@ Before:  ScatterND<reduction=mul>(x, i, u)
 After:   ScatterND(x, i, Mul(GatherND(x, i), u))
 
 That holds where no element is written twice, so constant indices are cut into rounds without
-repetition, one after the other: the order in which ONNX applies them. Max and Min work alike.
+repetition, one after the other: the order in which ONNX applies them. Of computed indices, each one
+is a round of its own, if they are few. Add, Max and Min work alike.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class ScatterReduction(EditCure):
         indices, shape = array_of(edit.input(1)), static_shape(edit.data())
         reduction = edit.node.attributes.get_string("reduction", "none")
         if indices is None:
-            return f"reduction={reduction}: its indices are computed and may repeat"
+            rows = _computed_rows(edit)
+            few = rows is not None and rows <= _MOST_ROUNDS
+            return None if few else f"reduction={reduction}: its indices are computed, may repeat"
         if shape is None and np.less(indices, 0).any():
             return f"reduction={reduction}: negative indices into an unknown shape"
         if len(_rounds(indices, shape)) > _MOST_ROUNDS:
@@ -53,28 +56,50 @@ class ScatterReduction(EditCure):
         """Write out the rounds."""
         indices, shape = array_of(edit.input(1)), static_shape(edit.data())
         combine = _COMBINE[edit.node.attributes.get_string("reduction", "none")]
-        assert indices is not None
-        rounds = _rounds(indices, shape)
-        lead, updates = indices.ndim - 1, edit.input(2)
+        if indices is not None:
+            rounds = _rounds(indices, shape)
+        else:
+            rounds = [[row] for row in range(_computed_rows(edit) or 0)]
         nodes: list[ir.Node] = []
-        if len(rounds) > 1 and lead != 1:
-            tail = (static_shape(updates) or ())[lead:]
-            flat = edit.make("Reshape", updates, edit.constant([indices[..., 0].size, *tail]))
-            nodes.append(flat)
-            updates = flat.outputs[0]
+        parts = [(edit.input(1), edit.input(2))]
+        if len(rounds) > 1:
+            parts = _cut(edit, rounds, nodes)
         current = edit.data()
-        for rows in rounds:
-            places, part = edit.input(1), updates
-            if len(rounds) > 1:
-                places = edit.constant(indices.reshape(-1, indices.shape[-1])[rows])
-                nodes.append(edit.make("Gather", updates, edit.constant(rows)))
-                part = nodes[-1].outputs[0]
+        for places, updates in parts:
             old = edit.make("GatherND", current, places)
-            new = edit.make(combine, old.outputs[0], part)
+            new = edit.make(combine, old.outputs[0], updates)
             nodes += [old, new, edit.make("ScatterND", current, places, new.outputs[0])]
             current = nodes[-1].outputs[0]
             current.type, current.shape = edit.data().type, edit.data().shape
         edit.put(nodes)
+
+
+def _cut(
+    edit: Edit, rounds: list[list[int]], nodes: list[ir.Node]
+) -> list[tuple[ir.Value | None, ir.Value | None]]:
+    """Return indices and updates of each round; the nodes that cut them are added to `nodes`."""
+    flat: list[ir.Value | None] = []
+    for value, kept in ((edit.input(1), 1), (edit.input(2), None)):
+        lead = len(static_shape(edit.input(1)) or ()) - 1
+        sizes = static_shape(value) or ()
+        tail = sizes[-kept:] if kept else sizes[lead:]
+        if lead != 1:
+            count = int(np.prod(sizes[:lead]))
+            nodes.append(edit.make("Reshape", value, edit.constant([count, *tail])))
+            value = nodes[-1].outputs[0]
+        flat.append(value)
+    parts = []
+    for rows in rounds:
+        pick = edit.constant(rows)
+        nodes += [edit.make("Gather", value, pick) for value in flat]
+        parts.append((nodes[-2].outputs[0], nodes[-1].outputs[0]))
+    return parts  # type: ignore[return-value]
+
+
+def _computed_rows(edit: Edit) -> int | None:
+    """Return how many indices there are; None when that is not known."""
+    places, updates = static_shape(edit.input(1)), static_shape(edit.input(2))
+    return None if places is None or updates is None else int(np.prod(places[:-1]))
 
 
 def _rounds(indices: Array, shape: tuple[int, ...] | None) -> list[list[int]]:

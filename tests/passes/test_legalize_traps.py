@@ -309,12 +309,22 @@ class TestScatterND:
         feeds = {"x": normal(3, 4), "u": normal(2, 2, seed=4)}
         assert fuse(model, "scatter-nd-reduction", feeds=feeds).ops["ScatterND"] == 2
 
-    def test_computed_indices_are_refused(self):
+    def test_few_computed_indices_take_a_round_each(self):
         model = parse(
-            """g (float[5] x, int64[2, 1] i, float[2] u) => (float[5] y) {
+            """g (float[5] x, int64[3, 1] i, float[3] u) => (float[5] y) {
                 y = ScatterND<reduction = "mul">(x, i, u) }"""
         )
-        feeds = {"x": normal(5), "i": np.array([[1], [2]], np.int64), "u": normal(2)}
+        feeds = {"x": normal(5), "i": np.array([[1], [2], [-4]], np.int64), "u": normal(3)}
+        result = fuse(model, "scatter-nd-reduction", feeds=feeds)
+        assert result.ops["ScatterND"] == 3
+        supported(result)
+
+    def test_many_computed_indices_are_refused(self):
+        model = parse(
+            """g (float[5] x, int64[17, 1] i, float[17] u) => (float[5] y) {
+                y = ScatterND<reduction = "mul">(x, i, u) }"""
+        )
+        feeds = {"x": normal(5), "i": np.zeros((17, 1), np.int64), "u": normal(17)}
         result = fuse(model, "scatter-nd-reduction", feeds=feeds)
         assert "reduction=mul: its indices are computed" in result.refusals[0]
 
