@@ -22,6 +22,7 @@ from cannc.compiler.core.unit import CompileUnit
 from cannc.compiler.runtime.dtypes import infer_types
 from cannc.golden.align import Pair, align
 from cannc.golden.compare import compare
+from cannc.golden.masks import narrowed
 from cannc.golden.regions import reads, regions
 from cannc.golden.runs import GoldenRun
 from cannc.golden.verdict import Thresholds
@@ -101,7 +102,10 @@ def _part(
     # The same name on both sides, so that they are compared.
     ours.graph.outputs[0].name = theirs.graph.outputs[0].name
     wanted = {v.name for model in (ours, theirs) for v in model.graph.inputs}
-    given = {**feeds, **{pair.row.name: arrays[pair.row.name] for pair in cut}}
+    given = {
+        **feeds,
+        **{pair.row.name: _storable(arrays[pair.row.name], ours, pair) for pair in cut},
+    }
     inputs = {name: array for name, array in given.items() if name in wanted}
     for model, other in ((ours, theirs), (theirs, ours)):
         _declare(model, other, wanted)
@@ -139,6 +143,15 @@ def cut_out(
         if not value.uses() and not value.is_graph_output():
             copy.graph.inputs.remove(value)
     return copy
+
+
+def _storable(array: Array, model: ir.Model, pair: Pair) -> Array:
+    """Return golden's numbers as the candidate's dtype holds them, in golden's dtype."""
+    dtypes = {value.name: value.dtype for value in model.graph.inputs}
+    dtype = dtypes.get(pair.row.name)
+    if dtype is None or not dtype.is_floating_point():
+        return array
+    return narrowed(array, dtype.numpy()).astype(array.dtype)
 
 
 def _declare(model: ir.Model, other: ir.Model, wanted: set[str | None]) -> None:
