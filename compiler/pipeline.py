@@ -209,6 +209,7 @@ def quantize(
     cann: str | None = None,
     keep: Sequence[str] = (),
     embeddings: bool = False,
+    form: str = "auto",
     num_samples: int = DEFAULT_SAMPLES,
     tokenizer: str | Path | None = None,
     preprocessing: Mapping[str, object] | str | Path | None = None,
@@ -232,6 +233,7 @@ def quantize(
         cann: CANN release.
         keep: Weights to leave alone: ``first``, ``last``, names or patterns.
         embeddings: Quantize embedding tables too.
+        form: ``auto``: what the target's kernels take; ``qdq``: DequantizeLinear, for other tools.
         num_samples: At most so many calibration samples are used.
         tokenizer: For prompts: a Hugging Face folder.
         preprocessing: For pictures: see `cannc.quant.calibration.images`.
@@ -244,7 +246,7 @@ def quantize(
         allow_overlap: Let `eval_data` hold calibration samples.
 
     Raises:
-        UsageError: ``QUANT001`` to ``QUANT005``, ``QEV001``, ``QEV002``, a wrong option.
+        UsageError: ``QUANT001`` to ``QUANT006``, ``QEV001``, ``QEV002``, a wrong option.
         GoldenMismatchError: ``QEV003`` the accuracy cannot be reached.
         CanncError: ``CAL...`` data that does not fit; nothing is changed then.
     """
@@ -267,6 +269,7 @@ def quantize(
             granularity=granularity,
             keep=[*keep, *more_kept],
             embeddings=embeddings,
+            form=form,
             calibration=calibration,
             runner=RepeatRunner(),
             max_memory=max_memory,

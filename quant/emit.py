@@ -128,6 +128,8 @@ class Emitter:
                 like=weight.value,
                 shape=ir.Shape((layout.k, layout.n)),
             )
+        if stored.choice.form is Form.QDQ:
+            return _dequantize_linear(plan, operands, new)
         return self._scaled(plan, operands.levels, operands, None, new, ir.Shape(layout.shape))
 
     def _gathered(self, plan: Plan[Emittable]) -> None:
@@ -193,6 +195,27 @@ class Emitter:
                 None if offset is None else self._rewriter.constant(root, offset),
             )
         return self._operands[id(stored)]
+
+
+def _dequantize_linear(plan: Plan[Emittable], operands: _Operands, new: Nodes) -> ir.Value:
+    """Return the weight in its dtype; before opset 19 the operator gives float32 only."""
+    weight, layout = plan.use.weight, plan.use.layout
+    inputs = [operands.levels, operands.scale, operands.offset]
+    if operands.offset is None:
+        inputs = inputs[:2]
+    shape = ir.Shape(layout.shape)
+    y = new.add(
+        Form.QDQ.value,
+        inputs,
+        {"axis": layout.channels[0]},
+        like=weight.value,
+        shape=shape,
+        dtype=ir.DataType.FLOAT,
+    )
+    if weight.dtype == ir.DataType.FLOAT:
+        return y
+    attributes = {"to": weight.dtype.value}
+    return new.add("Cast", [y], attributes, like=weight.value, shape=shape, dtype=weight.dtype)
 
 
 def _reversed(x: ir.Value) -> ir.Shape | None:

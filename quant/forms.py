@@ -4,6 +4,8 @@
 2. ``npu::NPUAntiQuant`` + the node as it was: the weight is expanded by a kernel before use.
 3. ``Cast + Mul(scale)`` + the node as it was: right everywhere, but ATC may fold it back to
    float16, so the report says it.
+
+For other tools: ``DequantizeLinear`` + the node as it was, whatever the target.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ MayUseKernel = Callable[[str, ir.DataType | None], str | None]
 MAX_DIMENSION = 65535
 """Largest k and n of WeightQuantBatchMatmulV2 (npu-ops.md section 4)."""
 
+MIN_QDQ = 13
+"""Opset from which DequantizeLinear takes an axis."""
+
 _FUSED_FAMILIES = ("ascend910b", "ascend910_93", "ascend950")
 """Where the kernel takes the plain ND weight that an ONNX file can hold."""
 
@@ -37,6 +42,7 @@ class Form(enum.Enum):
     FUSED = "WeightQuantBatchMatmulV2"
     ANTIQUANT = "NPUAntiQuant"
     DEQUANT = "Cast+Mul"
+    QDQ = "DequantizeLinear"
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,18 @@ class FormRules:
         target: SoC and CANN release.
         may_use_kernel: Asks the kernel tables, see `PassContext.may_use_kernel`.
         opset: Opset of the model.
+        qdq: Take DequantizeLinear wherever it can hold the scales.
     """
 
     target: Target
     may_use_kernel: MayUseKernel
     opset: int
+    qdq: bool = False
 
     def choose(self, use: WeightUse, scheme: Scheme) -> Choice:
         """Return the best form that the target has for one weight."""
+        if self.qdq:
+            return self._qdq(use, scheme)
         scheme, coarse = _granularity(use, scheme)
         gap = self._fused_gap(use, scheme)
         if gap is None:
@@ -81,6 +91,16 @@ class FormRules:
             if scheme.bits < 8:
                 gap += f"; its {scheme.bits}-bit levels take a byte each"
         return Choice(form, scheme, "; ".join(filter(None, (gap, coarse))))
+
+    def _qdq(self, use: WeightUse, scheme: Scheme) -> Choice:
+        """DequantizeLinear has scales along one axis; blocks only from opset 21 on."""
+        coarse = "" if scheme.group is None else "no groups in DequantizeLinear before opset 21"
+        if use.node.op_type == "Gather" or len(use.layout.channels) != 1 or self.opset < MIN_QDQ:
+            why = "DequantizeLinear cannot hold its scales"
+            return Choice(
+                Form.DEQUANT, scheme.per_channel(), "; ".join(filter(None, (why, coarse)))
+            )
+        return Choice(Form.QDQ, scheme.per_channel(), coarse)
 
     def _fused_gap(self, use: WeightUse, scheme: Scheme) -> str | None:
         """Return why WeightQuantBatchMatmulV2 cannot be used, or None."""

@@ -30,6 +30,9 @@ from cannc.quant.scales import (
 from cannc.quant.scheme import Scheme
 from cannc.quant.statistics import Moments
 
+_OWN_SHAPE = (Form.DEQUANT, Form.QDQ)
+"""Forms that store levels in the shape of the weight."""
+
 
 class Emittable(Protocol):
     """What the graph needs to know about a quantized weight."""
@@ -91,11 +94,11 @@ class Stored:
 
         def integers(weight: Array) -> Array:
             levels = encode(_matrix(self.first, weight, self.factor), self.params, scheme)
-            if self.choice.form is Form.DEQUANT:
+            if self.choice.form in _OWN_SHAPE:
                 return layout.from_matrix(levels)
             return pack_int4(levels) if self.packed else levels
 
-        if self.choice.form is Form.DEQUANT:
+        if self.choice.form in _OWN_SHAPE:
             return self.first.weight.derive(integers, ir.DataType.INT8, layout.shape)
         if self.packed:
             shape = (layout.k, layout.n // PER_WORD)
@@ -107,7 +110,13 @@ class Stored:
         return self._shaped(self.params.scale)
 
     def offset(self) -> Array | None:
-        """Return the offsets like `scale`; zeros where a kernel's body always needs them (D7)."""
+        """Return the offsets like `scale`; zeros where a kernel's body always needs them (D7).
+
+        For `Form.QDQ` the zero points, int8, which are subtracted.
+        """
+        if self.choice.form is Form.QDQ:
+            zero = self.params.offset
+            return None if zero is None else self._shaped((-zero).astype(np.int8))
         if self.params.offset is not None:
             return self._shaped(self.params.offset.astype(self.params.scale.dtype))
         return None if self.choice.form is Form.DEQUANT else np.zeros_like(self.scale())
@@ -184,7 +193,8 @@ def _solve(
 ) -> Stored | str:
     """Return the stored weight, or why it is better left alone."""
     weight = use.weight
-    held = ir.DataType.FLOAT if choice.form is Form.ANTIQUANT else weight.dtype
+    in_float = choice.form in (Form.ANTIQUANT, Form.QDQ)
+    held = ir.DataType.FLOAT if in_float else weight.dtype
     with released(weight.tensor) as array:
         matrix = widened(_matrix(use, weight.as_read(array), factor))
         bounds = ranges(matrix, choice.scheme.group)

@@ -30,6 +30,8 @@ from cannc.quant.scheme import Scheme
 from cannc.quant.statistics import MAX_BYTES
 from cannc.quant.weights import Weight
 
+FORMS = ("auto", "qdq")
+
 _POOR_COLUMN = 0.25
 """Relative error of a channel from which it is worth a note."""
 
@@ -44,6 +46,7 @@ def quantize(
     granularity: str = "channel",
     keep: str | Sequence[str] = (),
     embeddings: bool = False,
+    form: str = "auto",
     calibration: Calibration | None = None,
     runner: Runner | None = None,
     max_memory: int = MAX_BYTES,
@@ -61,12 +64,14 @@ def quantize(
         granularity: ``channel`` or ``group:32|64|128|256``.
         keep: What stays in float, see `cannc.quant.keep.kept`.
         embeddings: Quantize tables of Gather too.
+        form: ``auto`` for the target's kernels, ``qdq`` for other tools.
         calibration: Real inputs. ``mse`` gets better with them, ``awq`` and ``gptq`` need them.
         runner: Runs the model on them.
         max_memory: Bytes for statistics of activations at a time.
 
     Raises:
-        UsageError: ``QUANT001`` to ``QUANT004``, a wrong option; ``QUANT005`` no calibration data.
+        UsageError: ``QUANT001`` to ``QUANT004``, a wrong option; ``QUANT005`` no calibration data;
+            ``QUANT006`` no such form.
         ModelError: ``QUANT010`` NaN or infinity in a weight, ``QUANT011`` nothing to quantize.
     """
     started = time.perf_counter()
@@ -78,12 +83,16 @@ def quantize(
             where="--algo",
             fix="give --calib DATA, or use minmax or mse, which need none",
         )
+    if form not in FORMS:
+        raise UsageError(
+            "QUANT006", f"no form '{form}'", where="--form", fix=f"use one of {', '.join(FORMS)}"
+        )
     work = unit.copy()
     model = work.model
     before = _count(model)
     found = _collect(model, embeddings)
     rewriter = Rewriter(model, work.provenance, "quantize")
-    rules = FormRules(target, may_use_kernel, opset_of(model))
+    rules = FormRules(target, may_use_kernel, opset_of(model), form == "qdq")
     activations = Activations.of(model, found.uses, algorithm, runner, calibration, max_memory)
     if algorithm.moves_scales:
         replaced = activations.equalize(

@@ -99,10 +99,12 @@ def fit(low: Doubles, high: Doubles, scheme: Scheme, dtype: npt.DTypeLike) -> Pa
         dtype: Dtype in which the kernel holds the scale.
     """
     if scheme.symmetric:
-        scale = _representable(np.maximum(-low, high) / scheme.high, scheme, dtype)
+        scale = _representable(np.maximum(-low, high) / scheme.high, scheme.high, dtype)
         return Params(scale, None, scheme.group)
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    scale = _representable((high - low) / (scheme.high - scheme.low), scheme, dtype)
+    scale = _representable(
+        (high - low) / (scheme.high - scheme.low), scheme.high - scheme.low, dtype
+    )
     zero = np.rint(scheme.low - low / scale.astype(np.float64)).clip(scheme.low, scheme.high)
     return Params(scale, -zero.astype(np.float32), scheme.group)
 
@@ -208,17 +210,17 @@ def closeness(matrix: Array, params: Params, scheme: Scheme, peak: Floats) -> Cl
     return Closeness(relative, worst, float(columns[worst]))
 
 
-def _representable(wanted: Doubles, scheme: Scheme, dtype: npt.DTypeLike) -> Array:
-    """Round scales to `dtype` so that none is zero and the largest weight is not clipped.
+def _representable(wanted: Doubles, span: int, dtype: npt.DTypeLike) -> Array:
+    """Round scales to `dtype` so that none is zero and `span` steps lose at most half a step.
 
     In the subnormal range rounding down by up to half a unit would clip, so it goes up there.
     Channels of zeros get scale 1, which makes exact zeros.
     """
     with np.errstate(over="ignore", under="ignore"):
         scale = wanted.astype(dtype)
-    held = scale.astype(np.float64) * (scheme.high + 0.5)
+    held = scale.astype(np.float64) * (span + 0.5)
     up = np.nextafter(scale, np.array(np.inf, dtype))
-    scale = np.where(held < wanted * scheme.high, up, scale)
+    scale = np.where(held < wanted * span, up, scale)
     return np.where(wanted == 0, np.array(1, dtype), scale)
 
 

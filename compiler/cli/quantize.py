@@ -18,6 +18,7 @@ from cannc.compiler.cli import options
 @click.option("--granularity", default="channel", show_default=True, help="channel or group:SIZE.")
 @click.option("--keep", default="", metavar="first,last,NAME", help="Weights to leave alone.")
 @click.option("--embeddings", is_flag=True, help="Quantize embedding tables too.")
+@click.option("--form", default="auto", show_default=True, help="qdq: for other tools.")
 @click.option("--calib", metavar="DATA", help="Calibration data: .npz, folder, prompts, pictures.")
 @click.option("--num-samples", default=128, show_default=True, help="Most samples to use.")
 @click.option("--tokenizer", type=options.FILE, help="Hugging Face folder, for prompts.")
@@ -46,6 +47,7 @@ def quantize(
     granularity: str,
     keep: str,
     embeddings: bool,
+    form: str,
     calib: str | None,
     num_samples: int,
     tokenizer: Path | None,
@@ -85,6 +87,7 @@ def quantize(
         cann=cann,
         keep=[name for name in keep.split(",") if name],
         embeddings=embeddings,
+        form=form,
         num_samples=num_samples,
         tokenizer=tokenizer,
         preprocessing=images,

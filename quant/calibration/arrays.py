@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from cannc.compiler.core.arrays import read_npz
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.runner import Array
-from cannc.compiler.frontend.inputs import read_npz
 from cannc.quant.calibration.samples import Feeds, Sample
 
 _ROWS_AT_ONCE = 8

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -29,6 +29,7 @@ def closeness_of(matrix, params, scheme):
     return closeness(matrix, params, scheme, np.abs(matrix).max(axis=0))
 
 
+@example(np.array([[-5990], [5828]], np.float32), Scheme(8, False), ml_dtypes.bfloat16, None)
 @settings(max_examples=60, deadline=None)
 @given(
     matrix=matrices(float(2**13)),
