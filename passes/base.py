@@ -91,11 +91,14 @@ class Pass(abc.ABC):
         name: Kebab-case, as the command line and the log show it.
         summary: One line for listings.
         numerics: What it may do to numbers.
+        op_types: Operators of the default domain without which it has nothing to do; None when it
+            looks at all nodes. The manager does not start a pass in vain.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     numerics: ClassVar[Numerics]
+    op_types: ClassVar[frozenset[str] | None] = None
 
     @abc.abstractmethod
     def run(self, ctx: PassContext) -> None:

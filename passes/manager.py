@@ -75,7 +75,8 @@ class _Run:
 
     def _look(self, before: Before) -> None:
         self._before = before
-        self._nodes = count_nodes(self._unit.model)
+        kinds = [node.op_type for node in self._unit.model.graph.all_nodes()]
+        self._nodes, self._op_types = len(kinds), frozenset(kinds)
         self._rewriter = Rewriter(self._unit.model, self._unit.provenance, "")
 
     def one(self, current: Pass) -> Stage:
@@ -86,7 +87,8 @@ class _Run:
         target = unit.target or Target()
         ctx = PassContext(unit.model, rewriter, target, self._runner, self._may_use_kernel)
         try:
-            current.run(ctx)
+            if current.op_types is None or current.op_types & self._op_types:
+                current.run(ctx)
             if rewriter.unordered:
                 unit.model.graph.sort()
             if rewriter.applied:

@@ -109,8 +109,9 @@ class Rewriter:
         for node in nodes:
             for index, value in enumerate(node.inputs):
                 node.replace_input_with(index, None)
-                if value is not None and not value.uses() and weights.get(value.name or "") is value:
-                    del weights[value.name or ""]
+                name = (value.name or "") if value is not None else ""
+                if value is not None and not value.uses() and weights.get(name) is value:
+                    del weights[name]
 
     # -- changing the graph --------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ class Cure(Pass):
         op_types: Operators of the default domain that it looks at.
     """
 
-    op_types: ClassVar[frozenset[str]]
+    op_types: ClassVar[frozenset[str]] = frozenset()
 
     def run(self, ctx: PassContext) -> None:
         """See `Pass.run`."""

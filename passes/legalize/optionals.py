@@ -21,6 +21,7 @@ class ResolveOptionals(Pass):
     name = "resolve-optionals"
     summary = "optional values that are known -> the tensors that they hold"
     numerics = Numerics.EXACT
+    op_types = frozenset({"Optional", "OptionalGetElement", "OptionalHasElement"})
 
     def run(self, ctx: PassContext) -> None:
         """See `Pass.run`."""

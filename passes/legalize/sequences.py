@@ -28,6 +28,7 @@ class ResolveSequences(Pass):
     name = "resolve-sequences"
     summary = "sequences of known elements -> the tensors that they hold"
     numerics = Numerics.EXACT
+    op_types = frozenset({"SequenceAt", "SequenceLength", "ConcatFromSequence"})
 
     def run(self, ctx: PassContext) -> None:
         """See `Pass.run`."""

@@ -28,6 +28,7 @@ class UnrollLoop(Pass):
     name = "unroll-loop"
     summary = "Loop with a known number of rounds -> copies of its body"
     numerics = Numerics.EXACT
+    op_types = frozenset({"Loop"})
 
     def run(self, ctx: PassContext) -> None:
         """Unroll from the inside out."""

@@ -26,6 +26,7 @@ class UnrollScan(Pass):
     name = "unroll-scan"
     summary = "Scan over a static axis -> copies of its body"
     numerics = Numerics.EXACT
+    op_types = frozenset({"Scan"})
 
     def run(self, ctx: PassContext) -> None:
         """Unroll from the inside out."""
