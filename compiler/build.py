@@ -17,11 +17,11 @@ import onnxruntime
 
 import cannc
 from cannc.compiler import pipeline
+from cannc.compiler.core.arrays import read_npz
 from cannc.compiler.core.errors import UnsupportedOpError, UsageError
 from cannc.compiler.core.files import make_folder, write_text
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.unit import CompileUnit
-from cannc.compiler.frontend.inputs import read_npz
 from cannc.compiler.frontend.packages import fetch_package
 from cannc.compiler.frontend.source import Source, call_source
 from cannc.compiler.memory.plan import MemoryPlan

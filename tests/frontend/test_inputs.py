@@ -5,8 +5,9 @@ import onnx_ir as ir
 import pytest
 from tests.support.models import mlp
 
+from cannc.compiler.core.arrays import read_npz
 from cannc.compiler.core.errors import CanncError, UsageError
-from cannc.compiler.frontend.inputs import fix_shapes, read_inputs, read_npz
+from cannc.compiler.frontend.inputs import fix_shapes, read_inputs
 
 
 def test_npz_and_npy(tmp_path):
