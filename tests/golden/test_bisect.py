@@ -1,6 +1,7 @@
 """Delta debugging on its own: builds are sets of numbers here, or models with planted faults."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from tests.support.faults import candidate_of, node_of, set_weight
 from tests.support.golden_models import cnn, inputs, transformer
@@ -71,11 +72,14 @@ def plant(unit, name):
         set_weight(node_of(unit, "LayerNormalization"), 1, lambda w: w * 1.2)
     elif name == "weight":
         set_weight(node_of(unit, "MatMul", 0), 1, lambda w: w.T)
+    elif name == "axis":  # its input holds mask constants that float16 clips
+        node_of(unit, "Softmax").attributes["axis"] = ir.AttrInt64("axis", 1)
     return unit
 
 
 @pytest.mark.parametrize(
-    ("fault", "layer"), [("epsilon", "LayerNormalization_26"), ("weight", "MatMul_0")]
+    ("fault", "layer"),
+    [("epsilon", "LayerNormalization_26"), ("weight", "MatMul_0"), ("axis", "Softmax_20")],
 )
 def test_a_planted_fault_gets_a_minimal_pair(fault, layer, tmp_path):
     model, samples = load(transformer()), [inputs(transformer())]
