@@ -70,7 +70,10 @@ AXES_INPUT = 1  # reductions, Squeeze, Unsqueeze
 
 # A kernel that exists but that no ONNX file is known to reach (npu-ops.md section 4: 310P takes
 # only a transposed weight in NZ format, which a later pass would have to make).
-UNREACHABLE = {("WeightQuantBatchMatmulV2", "ascend310p"), ("NPUWeightQuantBatchMatmulV2", "ascend310p")}
+UNREACHABLE = {
+    ("WeightQuantBatchMatmulV2", "ascend310p"),
+    ("NPUWeightQuantBatchMatmulV2", "ascend310p"),
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -137,8 +140,12 @@ def value_inputs(row: Mapping[str, Any]) -> list[int]:
     """Return positions of the ONNX inputs whose value the kernels or shape inference need."""
     ports = {port for ge in row.get("value_dependent_inputs", {}).values() for port in ge}
     return sorted(
-        {AXES_INPUT if p == "axes" and row["op_type"] != "Slice" else VALUE_PORTS[row["op_type"], p]
-         for p in ports}
+        {
+            AXES_INPUT
+            if p == "axes" and row["op_type"] != "Slice"
+            else VALUE_PORTS[row["op_type"], p]
+            for p in ports
+        }
     )
 
 
