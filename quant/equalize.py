@@ -221,7 +221,7 @@ def _apply(
         (axis,) = use.layout.reduced
         replaced.append(_scale(rewriter, use.node, use.operand, axis, factors))
     for node, index, axis in place.constants:
-        replaced.append(_scale(rewriter, node, index, axis, 1 / factors))
+        replaced.append(_scale(rewriter, node, index, axis, np.reciprocal(factors)))
     for value in reversed(place.values):
         _hide(value, names)
     return replaced

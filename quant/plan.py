@@ -116,7 +116,7 @@ class Stored:
         """
         if self.choice.form is Form.QDQ:
             zero = self.params.offset
-            return None if zero is None else self._shaped((-zero).astype(np.int8))
+            return None if zero is None else self._shaped(np.negative(zero).astype(np.int8))
         if self.params.offset is not None:
             return self._shaped(self.params.offset.astype(self.params.scale.dtype))
         return None if self.choice.form is Form.DEQUANT else np.zeros_like(self.scale())
@@ -232,7 +232,7 @@ def _factor(use: WeightUse, form: Form) -> float:
 def _peak(use: WeightUse, matrix: Floats, bounds: Bounds) -> Floats:
     """Return the largest absolute weight of each column; refuse NaN and infinity."""
     low, high = bounds
-    peak = np.maximum(-low, high).max(axis=0).astype(np.float32)
+    peak: Floats = np.maximum(-low, high).max(axis=0).astype(np.float32)
     if np.isfinite(peak).all():
         return peak
     bad = int(matrix.size - np.count_nonzero(np.isfinite(matrix)))

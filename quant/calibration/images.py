@@ -63,7 +63,10 @@ class ImageSpec:
         for key in data:
             if key not in known:
                 raise _bad_spec(f"key '{key}'", f"keys are {', '.join(known)}{nearest(key, known)}")
-        spec = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+        read: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        spec = cls(**read)
         spec._check()
         return spec
 
@@ -156,7 +159,7 @@ def _picture(path: Path, spec: ImageSpec, size: tuple[int, int]) -> Array:
     array = np.asarray(image, np.float32).reshape(height, width, -1)
     if spec.channels == "BGR":
         array = array[..., ::-1]
-    mean, std = np.float32(spec.mean), np.float32(spec.std)
+    mean, std = (np.asarray(numbers, np.float32) for numbers in (spec.mean, spec.std))
     array = (array * np.float32(spec.scale) - mean) / std
     return array.transpose(2, 0, 1) if spec.layout == "NCHW" else array
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -54,6 +54,7 @@ def from_prompts(
     (ids,) = (value for value in inputs if value.name == "input_ids")
     rows, length = _fixed(ids)
     tokens = ((where, encode(text)) for where, text in _texts(path))
+    cut: Iterable[tuple[str, np.ndarray[Any, Any]]]
     if length is None:
         cut = ((where, np.array(found[:MAX_TOKENS])) for where, found in tokens if found)
     elif "attention_mask" in names:
