@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export CANNC_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint type check fuzz conformance bench clean
+.PHONY: help install demo test test-fast lint type fuzz bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -41,6 +41,10 @@ type: $(STAMP) ## mypy, strict
 
 fuzz: $(STAMP) ## read 100,000 damaged artifacts
 	$(BIN)/python -m tests.om.fuzz 100000
+
+bench: $(STAMP) ## figures of large models and of cured node tests (the last ones: bench/results)
+	$(BIN)/python bench/compile_large.py --gigabytes 2 --folder models/large
+	$(BIN)/python bench/legalize_nodes.py
 
 clean: ## remove everything that the targets made
 	rm -rf $(VENV) .cache out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
