@@ -116,3 +116,32 @@ def test_fixed_inputs_that_cannot_be_read(tmp_path, capsys, text):
     path = save(mlp(), tmp_path / "m.onnx")
     assert run("optimize", path, "-o", tmp_path / "o.onnx", "--fix-input", text) == 2
     assert "CLI007" in capsys.readouterr().err
+
+
+def test_check_as_html_escapes_names(tmp_path, capsys):
+    model = parse("g (float[2] x) => (uint8[2] y) { y = QuantizeLinear(x, s) }", s=np.float32(1))
+    model.graph.node[0].name = "<script>alert(1)</script>"
+    assert run("check", save(model, tmp_path / "m.onnx"), "--format", "html") == 1
+    page = capsys.readouterr().out
+    assert page.startswith("<!DOCTYPE html>")
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+
+
+def test_check_lists_what_is_known(capsys):
+    assert run("check", "--list", "--json", "-") == 0
+    known = {row["operator"]: row for row in json.loads(capsys.readouterr().out)}
+    assert "npu::NPURmsNorm" in known
+
+
+def test_check_advises_an_opset(tmp_path, capsys):
+    model = parse("g (float[2] x) => (float[1] y) { y = ReduceL2(x) }")
+    assert run("check", save(model, tmp_path / "m.onnx"), "--opset", "--json", "-") == 0
+    advice = json.loads(capsys.readouterr().out)
+    assert advice[0]["opset"] == 17
+    assert {row["opset"]: row["missing"] for row in advice}[18] == {"ReduceL2": 1}
+
+
+def test_check_needs_a_model(capsys):
+    assert run("check") == 2
+    assert "error[CLI010]" in capsys.readouterr().err
