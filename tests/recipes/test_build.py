@@ -189,7 +189,8 @@ def test_a_missed_threshold_is_exit_code_1(tmp_path, capsys):
 
 
 def test_refused_operators_stop_a_build_before_it_compiles(tmp_path):
-    text = "g (float[2] x) => (uint8[2] q, float s, uint8 z) { q, s, z = DynamicQuantizeLinear(x) }"
+    text = """<ir_version: 10, opset_import: ["" : 18, "mine" : 1]>
+    g (float[2] x) => (float[2] y) { y = mine.Frobnicate(x) }"""
     save(parse(text), tmp_path / "net.onnx")
     recipe = tmp_path / "net.yaml"
     recipe.write_text("name: net\nsource: {onnx: net.onnx}\n")
