@@ -15,7 +15,7 @@ from cannc.compiler.core.collector import collector_paused
 from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.files import atomic_write, write_text
 from cannc.compiler.core.graphs import name_nodes, name_outputs
-from cannc.compiler.core.onnx_io import decode_proto, read_model, write_model
+from cannc.compiler.core.onnx_io import read_model, write_model
 from cannc.compiler.core.provenance import MODEL_KEY, Fate, Provenance, drop_exporter_notes
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.soundness import check_sound
@@ -168,13 +168,6 @@ def _load(model: ModelLike) -> CompileUnit:
         f"a model cannot be a {type(model).__name__}",
         fix="pass a path, an onnx.ModelProto, an onnx_ir.Model or a cannc.CompileUnit",
     )
-
-
-def load_bytes(data: bytes, name: str) -> CompileUnit:
-    """Return a unit for the bytes of an ONNX file without external data."""
-    proto = decode_proto(data, Path(name))
-    check_sound(proto, name)
-    return CompileUnit.of(ir.from_proto(proto))
 
 
 def _read_examples(source: Path | None) -> dict[str, Array]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import onnx_ir as ir
 
 from cannc.compiler.backends.atc.refusal import refuse
@@ -127,14 +125,6 @@ def check_name(flag: str, name: str, model: ir.Model) -> None:
         why="it is inside the graph" if inside else "",
         fix=f"inputs: {', '.join(inputs)}; a ; stands between two of them",
     )
-
-
-def static_part(shapes: Mapping[str, tuple[Dim, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the sizes that are fixed; -1 for the rest."""
-    return {
-        name: tuple(dim if isinstance(dim, int) else -1 for dim in dims)
-        for name, dims in shapes.items()
-    }
 
 
 def _dim(text: str, part: str) -> Dim:
