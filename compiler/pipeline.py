@@ -5,27 +5,19 @@ Each stage takes a model in any form and returns a new unit; its argument is nev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
-from cannc.compiler.backends.atc.precision import choose
-from cannc.compiler.backends.atc.resolve import resolve, soc_of
-from cannc.compiler.backends.base import CompileOptions, CompileResult, ShapeMode
-from cannc.compiler.backends.select import FALLBACK_NOTE, select_backend
-from cannc.compiler.core.errors import GoldenMismatchError, UsageError
-from cannc.compiler.core.quantities import parse_bytes
+from cannc.compiler.compiling import compile, compile_model
+from cannc.compiler.core.errors import UsageError
 from cannc.compiler.core.runner import Array
 from cannc.compiler.core.shapes import infer_shapes
-from cannc.compiler.core.target import Target, soc_table
+from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit, ModelLike, load
 from cannc.compiler.frontend.inputs import fix_shapes
 from cannc.compiler.frontend.source import Dynamic, Source, call_source
-from cannc.compiler.memory.planner import Optimizer
+from cannc.compiler.optimizing import optimize
 from cannc.compiler.quantizing import DataOptions, Goal, Ranking
 from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.host_runner import HostRunner
@@ -33,26 +25,30 @@ from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.ports import input_ports
 from cannc.compiler.runtime.repeat_runner import RepeatRunner
 from cannc.compiler.splitting import split_model, write_split
-from cannc.golden.compare import compare
+from cannc.compiler.targeting import asked_target, kernels, stage_target
 from cannc.op_support.checker import check as check_support
-from cannc.op_support.kernels import kernel_gap
 from cannc.op_support.report import SupportReport
-from cannc.passes.fixed_inputs import fix_inputs
-from cannc.passes.optimize import optimize as run_optimize
-from cannc.passes.registry import check_level
+from cannc.passes.fusion.npu_ops import refresh_npu_ops
 from cannc.passes.split.choose import Request
 from cannc.quant.calibration.load import Data
 from cannc.quant.calibration.samples import DEFAULT_SAMPLES, Calibration
 from cannc.quant.evaluation import refuse_overlap
 from cannc.quant.quantize import quantize as run_quantize
-from cannc.quant.reform import fuse_quantized
-from cannc.quant.report import QuantReport
 from cannc.quant.statistics import MAX_BYTES
 
 if TYPE_CHECKING:
     from cannc.compiler.frontend.pytorch import Sample
 
-Precision = Literal["keep", "fp16"]
+__all__ = [
+    "check",
+    "compile",
+    "compile_model",
+    "convert",
+    "optimize",
+    "quantize",
+    "split",
+    "stamped",
+]
 
 
 def convert(
@@ -104,62 +100,7 @@ def check(model: ModelLike, soc: str | None = None, cann: str | None = None) -> 
         cann: CANN release, e.g. ``8.0.0``.
     """
     unit = load(model)
-    return check_support(unit, _target(unit, soc, cann))
-
-
-def optimize(
-    model: ModelLike,
-    level: str = "O2",
-    soc: str | None = None,
-    precision: Precision = "keep",
-    verify: str = "none",
-    *,
-    cann: str | None = None,
-    passes: Sequence[str] = (),
-    inputs: Mapping[str, Array] | None = None,
-    fixed: Mapping[str, Any] | None = None,
-) -> CompileUnit:
-    """Simplify, fuse for the target, and set the precision.
-
-    Args:
-        model: Any model.
-        level: ``O0`` keeps the graph but for what the target needs, ``O1`` conservative, ``O2``
-            whole pipelines.
-        soc: Full SoC name; default: the stamped target, else Ascend910B4.
-        precision: ``keep``, or ``fp16``: float16 storage with float32 accumulation.
-        verify: ``none``, or ``final``: compare result and input on `inputs` or the examples.
-        cann: CANN release.
-        passes: ``+name`` and ``-name`` to add or leave out passes.
-        inputs: Inputs for `verify`.
-        fixed: Input name -> numbers that it always has, e.g. ``{"sr": 16000}``; the input becomes
-            a constant, and branches that depend on it are resolved.
-
-    Raises:
-        GoldenMismatchError: ``OPT001`` verification missed its threshold.
-    """
-    unit = load(model)
-    target = _target(unit, soc, cann)
-    if verify not in ("none", "final"):
-        raise UsageError("OPT002", f"no verification mode '{verify}'", fix="use none or final")
-    result = run_optimize(
-        unit,
-        level=check_level(level),
-        precision=precision,
-        target=target,
-        runner=HostRunner(),
-        may_use_kernel=_kernels(target),
-        select=passes,
-        fixed=fixed,
-    )
-    if QuantReport.of(result) is not None:
-        # Weights that were quantized before may now have a better form (D11).
-        result = fuse_quantized(result, target=target, may_use_kernel=_kernels(target))
-    if verify == "final":
-        if fixed:
-            fix_inputs(unit, fixed)
-            inputs = {k: v for k, v in inputs.items() if k not in fixed} if inputs else inputs
-        _verify_final(unit, result, inputs)
-    return result
+    return check_support(unit, asked_target(unit, soc, cann))
 
 
 def split(
@@ -251,7 +192,8 @@ def quantize(
         CanncError: ``CAL...`` data that does not fit; nothing is changed then.
     """
     unit = load(model)
-    target = _target(unit, soc, cann)
+    refresh_npu_ops(unit.model)
+    target = stage_target(unit, soc, cann)
     goal = Goal.of(min_token_accuracy, min_cosine, ranking)
     options = DataOptions(num_samples, tokenizer, preprocessing)
     calibration = options.load(unit, calib) if calib is not None else None
@@ -264,7 +206,7 @@ def quantize(
             unit,
             scheme=scheme,
             target=target,
-            may_use_kernel=_kernels(target),
+            may_use_kernel=kernels(target),
             algo=algo,
             granularity=granularity,
             keep=[*keep, *more_kept],
@@ -291,88 +233,6 @@ def _goal_samples(
             fix="give --eval DATA with --min-token-accuracy or --min-cosine",
         )
     return options.load(unit, data) if data is not None else None
-
-
-def compile(
-    model: ModelLike,
-    out: str | Path,
-    backend: str = "auto",
-    soc: str | None = None,
-    *,
-    cann: str | None = None,
-    precision: Precision | None = None,
-    require_support: bool = False,
-    atc_options: Mapping[str, object] | None = None,
-    atc: str | Path | None = None,
-    timeout_s: float | None = None,
-    gears: Mapping[str, Sequence[int]] | None = None,
-    shapes: ShapeMode | None = None,
-    golden: bool = False,
-    max_workspace: int | str | None = None,
-    memory_optimizer: Optimizer = "none",
-) -> Path:
-    """Write the ``.om`` artifact; return its path. See `compile_model` for the details.
-
-    Args:
-        model: Any model.
-        out: Path of the artifact.
-        backend: ``atc``, ``host``, or ``auto``: atc where it is installed, else host.
-        soc: Full SoC name; default: ``soc_version`` of `atc_options`, else the stamped target.
-        cann: CANN release; default: the one that is installed, for atc.
-        precision: ``keep`` (the default) or ``fp16``.
-        require_support: Refuse nodes that ATC would refuse, on the host too.
-        atc_options: ATC's options by flag; those that shape the model act on the host too.
-        atc: Where ATC is, instead of looking for it.
-        timeout_s: Seconds after which ATC is stopped.
-        gears: Dimension name -> its sizes; gear i takes the i-th size of every name.
-        shapes: Refuse sizes that do not come to this: ``fixed``, ``range`` or ``gears``.
-        golden: Build for layer-by-layer comparison on a device: ATC's fusions off.
-        max_workspace: What tensors of a run may take, in bytes or as ``2GB``.
-        memory_optimizer: ``recompute``: cheap values may be computed twice to keep it.
-    """
-    options = CompileOptions(
-        precision=precision,
-        require_support=require_support,
-        atc_options=atc_options or {},
-        atc=Path(atc) if atc is not None else None,
-        timeout_s=timeout_s,
-        gears=gears or {},
-        shapes=shapes,
-        golden=golden,
-        max_workspace=parse_bytes(str(max_workspace), "max_workspace") if max_workspace else None,
-        memory_optimizer=memory_optimizer,
-    )
-    return compile_model(model, Path(out), backend, soc, cann, options).path
-
-
-def compile_model(
-    model: ModelLike,
-    out: Path,
-    backend: str,
-    soc: str | None,
-    cann: str | None,
-    options: CompileOptions,
-) -> CompileResult:
-    """Compile and return what the backend reports.
-
-    Raises:
-        UsageError: ``SOC010`` no target given or stamped, ``SOC011`` it contradicts the stamp, and
-            options that ATC would refuse.
-        CanncError: what the backend raises.
-    """
-    unit = load(model)
-    target = _compile_target(unit, soc or soc_of(options.atc_options), cann)
-    compiler = select_backend(backend, atc=options.atc, dry_run=options.dry_run)
-    # ATC brings a model to float16 by itself; the pass runs before it only when asked by name.
-    asked = resolve(options, unit.model, target).options
-    wanted = choose(asked, options.precision)
-    if wanted == "fp16" and (compiler.name == "host" or options.precision == "fp16"):
-        unit = optimize(unit, level="O0", soc=target.soc, cann=target.cann, precision="fp16")
-    unit.target = target
-    result = compiler.compile(unit, Path(out), options)
-    if backend == "auto" and compiler.name == "host":
-        return replace(result, notes=(FALLBACK_NOTE, *result.notes))
-    return result
 
 
 def _export(
@@ -417,64 +277,8 @@ def _check_runs(
         HostSession(unit.model).run(inputs, allow_nan=False)
 
 
-def _verify_final(
-    before: CompileUnit, after: CompileUnit, inputs: Mapping[str, Array] | None
-) -> None:
-    report = compare(before, after, inputs=inputs, mode="accumulated")
-    if report.verdict == "pass":
-        return
-    worst = report.first_divergence
-    raise GoldenMismatchError(
-        "OPT001",
-        "the optimized model computes something else",
-        where=worst.name if worst else "graph outputs",
-        why="the verification after the last pass missed its threshold",
-        fix="leave passes out one by one with --passes=-NAME, or report it with the model",
-    )
-
-
 def stamped(model: ModelLike, soc: str | None, cann: str | None) -> CompileUnit:
     """Load a model and stamp the target that a stage works for (D22)."""
     unit = load(model)
-    unit.target = _target(unit, soc, cann)
+    unit.target = stage_target(unit, soc, cann)
     return unit
-
-
-def _target(unit: CompileUnit, soc: str | None, cann: str | None) -> Target:
-    """Return the target of a stage: what the user says, else the stamp, else the default (D22)."""
-    if soc is None and unit.target is not None:
-        return Target.parse(unit.target.soc, cann or unit.target.cann)
-    return Target.parse(soc, cann)
-
-
-def _compile_target(unit: CompileUnit, soc: str | None, cann: str | None) -> Target:
-    if soc is None and unit.target is None:
-        raise UsageError(
-            "SOC010",
-            "no target SoC",
-            where="--soc (ATC's soc_version)",
-            why="the model carries none, and an artifact is built for one SoC (ATC: E10054)",
-            fix=f"give one of: {', '.join(sorted(soc_table()))}",
-        )
-    target = _target(unit, soc, cann)
-    stamped = unit.target
-    if stamped is not None and stamped.soc != target.soc and _target_specific(unit.model):
-        raise UsageError(
-            "SOC011",
-            f"the model was prepared for {stamped.soc}, --soc says {target.soc}",
-            why="it holds fused operators chosen for the first one's kernels",
-            fix=f"optimize the original again with --soc {target.soc}",
-        )
-    return target
-
-
-def _target_specific(model: ir.Model) -> bool:
-    return any(node.domain == "npu" for node in model.graph.all_nodes())
-
-
-def _kernels(target: Target) -> Callable[[str, ir.DataType | None], str | None]:
-    return partial(_kernel_gap, target)
-
-
-def _kernel_gap(target: Target, op_type: str, dtype: ir.DataType | None) -> str | None:
-    return kernel_gap(op_type, dtype, target)

@@ -38,7 +38,7 @@ def facts_of_models(
         tolerances=_tolerances(),
         thresholds=bounds.set_bounds(),
         versions=_versions(),
-        log=[_stage(vars(stage)) for stage in candidate.log],
+        log=[_stage(stage.row()) for stage in candidate.log],
         quant=_quant(candidate),
     )
 

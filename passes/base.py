@@ -58,6 +58,7 @@ class PassContext:
             kernel on the target; returns the reason when it has not, None when it has.
         refusals: Near misses; append with `refuse`.
         notes: Findings that the user should see; append with `note`.
+        explain: Passes should refuse what came near a match, too; costs time.
     """
 
     model: ir.Model
@@ -67,6 +68,7 @@ class PassContext:
     may_use_kernel: MayUseKernel
     refusals: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    explain: bool = False
 
     @property
     def provenance(self) -> Provenance:
@@ -98,6 +100,7 @@ class Pass(abc.ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     numerics: ClassVar[Numerics]
+    ours: ClassVar[bool] = True
     op_types: ClassVar[frozenset[str] | None] = None
 
     @abc.abstractmethod

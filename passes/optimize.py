@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from cannc.compiler.core.collector import collector_paused
@@ -12,9 +12,12 @@ from cannc.compiler.core.shapes import infer_shapes, shapes_complete
 from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit
 from cannc.passes import registry
-from cannc.passes.base import MayUseKernel
+from cannc.passes.base import MayUseKernel, Pass
 from cannc.passes.fixed_inputs import fix_inputs
+from cannc.passes.fusion.npu_ops import refresh_npu_ops
+from cannc.passes.guard import Guard
 from cannc.passes.manager import run_passes
+from cannc.passes.precision.half import Float16
 from cannc.passes.registry import Level, Precision
 
 
@@ -28,6 +31,10 @@ def optimize(
     may_use_kernel: MayUseKernel,
     select: Sequence[str] = (),
     fixed: Mapping[str, Any] | None = None,
+    rules: Sequence[Pass] = (),
+    keep: Collection[str] = (),
+    guard: Guard | None = None,
+    explain: bool = False,
 ) -> CompileUnit:
     """Return an optimized copy of `unit`, stamped with its target.
 
@@ -35,12 +42,16 @@ def optimize(
         unit: Not changed.
         level: O0 only brings the model into the form that later stages need; O1 simplifies and
             fuses what stays observable; O2 fuses all that the target has kernels for.
-        precision: ``keep`` or ``fp16`` (D2).
+        precision: ``keep`` or ``fp16`` (D2); ``mixed`` is ``fp16`` with nodes to `keep`.
         target: SoC and CANN release to optimize for.
         runner: Runs graphs for constant folding.
         may_use_kernel: See `cannc.passes.base.PassContext`.
         select: ``+name`` adds a pass, ``-name`` leaves one out.
         fixed: Input name -> numbers that it always has; the input becomes a constant.
+        rules: Passes of the user, run before our fusions.
+        keep: Names of nodes that stay float32.
+        guard: Undoes passes that change numbers; None trusts them.
+        explain: See `PassContext`.
 
     Raises:
         UsageError: ``PASS001`` no such pass, ``PASS003`` a selection without sign, ``PASS004`` no
@@ -51,13 +62,20 @@ def optimize(
         result = unit.copy()
         result.target = target
         fix_inputs(result, fixed or {})
+        refresh_npu_ops(result.model)
         infer_shapes(result.model)
-        for names, fixpoint in _plan(level, precision, select):
+        for names, fixpoint in _plan(level, precision, select, rules, keep):
             improved = True
             while improved:
                 history = len(result.log)
                 run_passes(
-                    result, names, runner=runner, may_use_kernel=may_use_kernel, fixpoint=fixpoint
+                    result,
+                    names,
+                    runner=runner,
+                    may_use_kernel=may_use_kernel,
+                    fixpoint=fixpoint,
+                    guard=guard,
+                    explain=explain,
                 )
                 changed = any(stage.applied for stage in result.log[history:])
                 # Shapes that are known only now may let more passes apply.
@@ -67,23 +85,31 @@ def optimize(
 
 
 def _plan(
-    level: Level, precision: Precision, select: Sequence[str]
-) -> Iterator[tuple[list[str], bool]]:
+    level: Level,
+    precision: Precision,
+    select: Sequence[str],
+    rules: Sequence[Pass],
+    keep: Collection[str],
+) -> Iterator[tuple[list[str | Pass], bool]]:
     """Yield groups of passes, each with whether it runs until nothing changes."""
     added, removed = _read_selection(select)
     cleanup = [(registry.CLEANUP, True)] if level != "O0" else []
     flat = (*(registry.CLEANUP if cleanup else ()), *registry.UNROLL)
-    groups = [(registry.PREPARE, False), *cleanup, (flat, True)]
+    groups: list[tuple[Sequence[str | Pass], bool]] = [(registry.PREPARE, False), *cleanup]
+    groups.append((flat, True))
     fusion = (*registry.FUSION[level], *(name for name in added if not _is_planned(name, level)))
-    for middle, fixpoint in (
+    to_half = [Float16(keep=keep)] if precision != "keep" else []
+    middles: list[tuple[Sequence[str | Pass], bool]] = [
+        (rules, True),
         (fusion, False),
         (registry.LEGALIZE, True),
-        (registry.PRECISION[precision], False),
-    ):
+        (to_half, False),
+    ]
+    for middle, fixpoint in middles:
         if middle:
             groups += [(middle, fixpoint), *cleanup]
-    for names, fixpoint in groups:
-        chosen = [name for name in names if name in registry.PASSES and name not in removed]
+    for passes, fixpoint in groups:
+        chosen = [p for p in passes if (p if isinstance(p, str) else p.name) not in removed]
         if chosen:
             yield chosen, fixpoint
 

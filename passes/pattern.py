@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -108,16 +109,20 @@ class Op(Pattern):
     """The first output of a node with this operator and these inputs.
 
     Attributes:
-        op_type: Operator name in the default domain.
+        op_type: Operator name.
         inputs: Patterns of the inputs. Further inputs of the node must be absent, unless `rest`.
         name: Name under which `Match.named` offers the node.
         rest: More inputs may follow (axes given as an input, for instance).
+        domain: Operator domain.
+        attributes: Attributes that the node must have, with these values.
     """
 
     op_type: str
     inputs: tuple[Pattern, ...]
     name: str = ""
     rest: bool = False
+    domain: str = ""
+    attributes: tuple[tuple[str, Any], ...] = ()
 
     def match(self, value: ir.Value | None, so_far: Match) -> Iterator[Match]:
         """See `Pattern.match`."""
@@ -131,7 +136,9 @@ class Op(Pattern):
         yield from self._match_node(root, Match())
 
     def _match_node(self, node: ir.Node, so_far: Match) -> Iterator[Match]:
-        if node.op_type != self.op_type or node.domain not in ("", "ai.onnx"):
+        if node.op_type != self.op_type or not _same_domain(node.domain, self.domain):
+            return
+        if not all(_has(node, name, value) for name, value in self.attributes):
             return
         given = list(node.inputs)
         if len(given) < len(self.inputs) or (len(given) > len(self.inputs) and not self.rest):
@@ -156,6 +163,16 @@ class OneOf(Pattern):
         """See `Pattern.match`."""
         for choice in self.choices:
             yield from choice.match(value, so_far)
+
+
+@dataclass(frozen=True)
+class Absent(Pattern):
+    """An optional input that is left out."""
+
+    def match(self, value: ir.Value | None, so_far: Match) -> Iterator[Match]:
+        """See `Pattern.match`."""
+        if value is None:
+            yield so_far
 
 
 def var(name: str) -> Variable:
@@ -215,6 +232,23 @@ def scalar_of(value: ir.Value | None) -> float | None:
     if array is None or array.size != 1 or array.dtype.kind not in "fiuV":
         return None
     return float(array.astype(np.float64).reshape(()))
+
+
+def _same_domain(one: str, other: str) -> bool:
+    return one == other or {one, other} == {"", "ai.onnx"}
+
+
+def _has(node: ir.Node, name: str, value: Any) -> bool:
+    """Say whether a node has an attribute of that value; lists are compared as a whole."""
+    attribute = node.attributes.get(name)
+    if attribute is None or attribute.is_ref():
+        return False
+    found = attribute.value
+    if isinstance(value, (int, float)) and isinstance(found, (int, float)):
+        return bool(np.isclose(found, value, rtol=1e-6, atol=0))
+    if isinstance(value, (list, tuple)) and isinstance(found, (list, tuple)):
+        return list(found) == list(value)
+    return bool(found == value)
 
 
 def _match_all(

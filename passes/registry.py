@@ -9,7 +9,7 @@ from cannc.compiler.core.errors import UsageError, nearest
 from cannc.passes.base import Pass
 
 Level = Literal["O0", "O1", "O2"]
-Precision = Literal["keep", "fp16"]
+Precision = Literal["keep", "fp16", "mixed"]
 
 PASSES: dict[str, str] = {
     # preparation
@@ -129,8 +129,6 @@ LEGALIZE: tuple[str, ...] = (
     "unroll-recurrent",
 )
 """Cures that the target needs; run at every level (D25), until nothing changes."""
-
-PRECISION: dict[Precision, tuple[str, ...]] = {"keep": (), "fp16": ("float16",)}
 
 _ADJACENT = (
     "fuse-gelu",

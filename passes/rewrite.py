@@ -22,6 +22,7 @@ import onnx_ir as ir
 from cannc.compiler.core.graphs import Names, Scoped, all_graphs, subgraphs, survey, walk
 from cannc.compiler.core.provenance import Alias, Provenance, origins, set_origin
 from cannc.compiler.core.runner import Array
+from cannc.compiler.core.unit import Rewrite
 
 
 class Rewriter:
@@ -29,6 +30,7 @@ class Rewriter:
 
     Attributes:
         applied: Rewrites made since construction.
+        rewrites: The same place by place, where nodes were replaced or folded.
         unordered: A rewrite may have put a user before its producer; the manager sorts then.
     """
 
@@ -38,6 +40,7 @@ class Rewriter:
         self.provenance = provenance
         self.pass_name = pass_name
         self.applied = 0
+        self.rewrites: list[Rewrite] = []
         self.unordered = False
         self._scopes: dict[ir.Graph, str] = {}
         values: list[str | None] = []
@@ -160,6 +163,7 @@ class Rewriter:
             self.provenance.aliases[self._key(graph, value)] = Alias(key, perm)
         if new:
             new[-1].name = place.name
+        self._log(removed, new)
         self._remove(removed, kept={inner for node in new for _, inner in subgraphs(node)})
         self.applied += 1
 
@@ -189,6 +193,7 @@ class Rewriter:
     def fold(self, node: ir.Node, tensors: Sequence[ir.TensorProtocol]) -> None:
         """Replace a node by constants, one per output. Graph outputs keep an Identity."""
         graph = graph_of(node)
+        self._log([node], [])
         self._mark([node], self.provenance.folded)
         for value, tensor in zip(node.outputs, tensors, strict=True):
             constant = _initializer(value.name or "", tensor)
@@ -330,6 +335,10 @@ class Rewriter:
         self.applied += 1
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _log(self, old: Sequence[ir.Node], new: Sequence[ir.Node]) -> None:
+        kinds = (tuple(node.op_type for node in nodes) for nodes in (old, new))
+        self.rewrites.append(Rewrite(old[-1].name or "", *kinds))
 
     def _take_over(self, old: ir.Value, new: ir.Value) -> None:
         """Let `new` stand for `old`: name, type, shape, users and place among graph outputs."""

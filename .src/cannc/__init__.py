@@ -35,6 +35,7 @@ _PUBLIC = {
     "load": "cannc.compiler.core.unit",
     "optimize": "cannc.compiler.pipeline",
     "quantize": "cannc.compiler.pipeline",
+    "rule": "cannc.passes.rules",
     "split": "cannc.compiler.pipeline",
 }
 
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from cannc.compiler.runtime.chain import Chain as Chain
     from cannc.compiler.runtime.session import Session as Session
     from cannc.golden.compare import compare as compare
+    from cannc.passes.rules import rule as rule
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,22 @@ from cannc.compiler.cli import options
 
 @click.command(short_help="Simplify, fuse for the target, set the precision.")
 @options.model_argument
-@options.output(".onnx")
+@options.output(".onnx", required=False)
 @click.option("-O", "level", type=click.Choice(["0", "1", "2"]), default="2", show_default=True)
 @click.option("--precision", type=click.Choice(["keep", "fp16"]), default="keep", show_default=True)
 @click.option("--passes", multiple=True, metavar="+NAME,-NAME", help="Add or leave out passes.")
-@click.option("--verify", type=click.Choice(["none", "final"]), default="none", show_default=True)
+@click.option(
+    "--rules", multiple=True, type=options.FILE, metavar="FILE.py", help="Your own; executed."
+)
+@click.option(
+    "--verify",
+    type=click.Choice(["none", "final", "each"]),
+    help="Compare with MODEL at the end, or after each pass and undo what breaks.  "
+    "[default: each with --rules, else none]",
+)
+@click.option("--strict", is_flag=True, help="Fail where a pass would be undone.")
+@click.option("--explain", is_flag=True, help="Tell what matched, what did not and why.")
+@click.option("--evaluate", is_flag=True, help="Only list what would apply; write nothing.")
 @click.option(
     "--fix-input",
     "fixed",
@@ -29,11 +40,15 @@ from cannc.compiler.cli import options
 @options.common
 def optimize(
     model: Path,
-    out: Path,
+    out: Path | None,
     level: str,
     precision: Literal["keep", "fp16"],
     passes: tuple[str, ...],
-    verify: str,
+    rules: tuple[Path, ...],
+    verify: Literal["none", "final", "each"] | None,
+    strict: bool,
+    explain: bool,
+    evaluate: bool,
     fixed: tuple[str, ...],
     soc: str | None,
     cann: str | None,
@@ -43,43 +58,41 @@ def optimize(
 ) -> None:
     """Rewrite MODEL for the target: the same numbers from fewer, better nodes."""
     from cannc.compiler import pipeline
-    from cannc.compiler.cli.console import dump, stdout, table, write_json
+    from cannc.compiler.cli.console import busy, dump, stdout, write_json
+    from cannc.compiler.cli.optimized import as_data, print_explanation, print_stages
+    from cannc.compiler.core.errors import UsageError
     from cannc.compiler.core.files import check_writable
     from cannc.compiler.core.unit import load
+    from cannc.compiler.explaining import explain as explain_unit
     from cannc.compiler.frontend.inputs import read_inputs
 
-    check_writable(out, model)
+    if out is None and not evaluate:
+        raise UsageError("CLI011", "no place for the result", fix="give -o OUT.onnx or --evaluate")
+    if out is not None and not evaluate:
+        check_writable(out, model)
     before = load(model)
-    unit = pipeline.optimize(
-        before,
-        f"O{level}",
-        soc=soc,
-        cann=cann,
-        precision=precision,
-        verify=verify,
-        passes=[name for text in passes for name in text.split(",")],
-        inputs=read_inputs(input_specs) or None,
-        fixed=options.parse_fixed(fixed),
-    )
-    unit.save(out)
+    with busy(f"optimizing {model.name}", quiet=quiet):
+        unit = pipeline.optimize(
+            before,
+            f"O{level}",
+            soc=soc,
+            cann=cann,
+            precision=precision,
+            verify=verify,
+            passes=[name for text in passes for name in text.split(",")],
+            inputs=read_inputs(input_specs) or None,
+            fixed=options.parse_fixed(fixed),
+            strict=strict,
+            rules=rules,
+            explain=explain or evaluate,
+        )
+    if out is not None and not evaluate:
+        unit.save(out)
     stages = unit.log[len(before.log) :]
-    if write_json(json_out, dump({"schema_version": 1, "stages": [vars(s) for s in stages]})):
+    explanation = explain_unit(unit, stages) if explain or evaluate else None
+    if write_json(json_out, dump(as_data(stages, explanation))):
         return
     console = stdout()
-    rows = [
-        (
-            s.name,
-            s.applied,
-            s.nodes_before,
-            s.nodes_after,
-            f"{s.seconds * 1000:.0f}",
-            len(s.refusals),
-        )
-        for s in stages
-        if s.applied or s.refusals
-    ]
-    columns = ("pass", "applied", "nodes before", "after", "ms", "refused")
-    console.print(table(f"{model.name} -> {out.name}", columns, rows))
-    for stage in stages:
-        for note in stage.notes:
-            console.print(f"note: {stage.name}: {note}", markup=False)
+    print_stages(console, f"{model.name} -> {out.name if out else 'nothing written'}", stages)
+    if explanation is not None:
+        print_explanation(console, explanation)

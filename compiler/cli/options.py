@@ -71,10 +71,14 @@ def model_argument(function: F) -> F:
     return click.argument("model", type=FILE)(function)
 
 
-def output(suffix: str) -> Callable[[F], F]:
+def output(suffix: str, *, required: bool = True) -> Callable[[F], F]:
     """Add ``-o OUT``."""
     return click.option(
-        "-o", "--output", "out", type=FILE, required=True, metavar=f"OUT{suffix}", help="Result."
+        *("-o", "--output", "out"),
+        type=FILE,
+        required=required,
+        metavar=f"OUT{suffix}",
+        help="Result.",
     )
 
 

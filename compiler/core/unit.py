@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import onnx
@@ -26,6 +26,20 @@ LOG_KEY = "cannc.log"
 EXAMPLES_SUFFIX = ".examples.npz"
 
 
+class Rewrite(NamedTuple):
+    """One rewrite of a pass.
+
+    Attributes:
+        node: The node where it took place; the last one that it removed.
+        before: Operators that it removed, in graph order.
+        after: Operators that it put there; empty when the node was bypassed or folded.
+    """
+
+    node: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Stage:
     """One line of the model's history: a pass or a stage, and what it did.
@@ -38,6 +52,8 @@ class Stage:
         seconds: Wall time.
         refusals: Near misses, as ``node: reason``.
         notes: Findings that the reader should see, e.g. a clipped weight.
+        rolled_back: Why all that it did was undone (`cannc.passes.guard`); empty when it was not.
+        rewrites: What it did, place by place. Not stored with the model.
     """
 
     name: str
@@ -47,6 +63,13 @@ class Stage:
     seconds: float = 0.0
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    rolled_back: str = ""
+    rewrites: tuple[Rewrite, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """Return what is stored with the model: nothing that differs from run to run."""
+        data = vars(replace(self, seconds=0.0))
+        return {key: value for key, value in data.items() if key != "rewrites"}
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Stage:
@@ -111,7 +134,7 @@ class CompileUnit:
         """Write target, history and provenance into the model's metadata, so that they travel."""
         props = self.model.metadata_props
         props[MODEL_KEY] = self.provenance.to_json()
-        props[LOG_KEY] = json.dumps([{**vars(stage), "seconds": 0.0} for stage in self.log])
+        props[LOG_KEY] = json.dumps([stage.row() for stage in self.log])
         if self.target is not None:
             props[SOC_KEY] = json.dumps([self.target.soc, self.target.cann])
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from cannc.compiler.core.shapes import rank
 from cannc.passes.base import Pass, PassContext
+from cannc.passes.fusion.misses import nearest_miss
 from cannc.passes.fusion.npu_ops import MIN_OPSET, NPU_DOMAIN, opset_of, use_npu_op
 from cannc.passes.pattern import Match, OneOf, Op, Pattern, constant_of, one_of, op, scalar_of
 from cannc.passes.rewrite import scoped_nodes
@@ -91,6 +92,8 @@ def choose(
             if why is None:
                 return match
             reason = reason or why
+    if reason is None and ctx.explain:
+        reason = nearest_miss(patterns, root)
     if reason:
         ctx.refuse(root, reason)
     return None

@@ -84,7 +84,7 @@ def test_verification_names_what_went_wrong(monkeypatch):
         weight.const_value = ir.tensor(weight.const_value.numpy() + np.float32(1), name="b1")
         return copy
 
-    monkeypatch.setattr("cannc.compiler.pipeline.run_optimize", broken)
+    monkeypatch.setattr("cannc.compiler.optimizing.run_optimize", broken)
     with pytest.raises(CanncError) as caught:
         cannc.optimize(mlp(), verify="final", inputs={"x": X})
     assert caught.value.code == "OPT001"
