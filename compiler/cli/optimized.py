@@ -61,9 +61,9 @@ def print_explanation(console: Console, explanation: Explanation) -> None:
             rows = [(f.source, f.what, len(f.nodes) or "", _places(f)) for f in findings]
             console.print(table(title, columns, rows))
     console.print()
-    rows = [(_outlook(f), f.source, f.what, len(f.nodes), _places(f)) for f in explanation.ge]
+    expected = [(_outlook(f), f.source, f.what, len(f.nodes), _places(f)) for f in explanation.ge]
     title = f"What ATC should fuse on {explanation.target.soc} (read, not run)"
-    console.print(table(title, ("", "fusion of GE", "region", "times", "at"), rows))
+    console.print(table(title, ("", "fusion of GE", "region", "times", "at"), expected))
 
 
 def _outlook(finding: Finding) -> str:

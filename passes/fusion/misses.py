@@ -79,7 +79,8 @@ def _fit_op(pattern: Op, value: ir.Value | None, values: dict[str, ir.Value]) ->
 
 
 def _fit_all(patterns: Sequence[Pattern], node: ir.Node, values: dict[str, ir.Value]) -> Fit:
-    fitting, total, faults = 1, 1, ()
+    fitting, total = 1, 1
+    faults: tuple[str, ...] = ()
     for index, pattern in enumerate(patterns):
         given = node.inputs[index] if index < len(node.inputs) else None
         fit = _fit(pattern, given, values)
