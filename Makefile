@@ -42,8 +42,9 @@ type: $(STAMP) ## mypy, strict
 fuzz: $(STAMP) ## read 100,000 damaged artifacts
 	$(BIN)/python -m tests.om.fuzz 100000
 
-bench: $(STAMP) ## figures of large models and of cured node tests (the last ones: bench/results)
+bench: $(STAMP) ## figures of large models, checks and cures (the last ones: bench/results)
 	$(BIN)/python bench/compile_large.py --gigabytes 2 --folder models/large
+	$(BIN)/python bench/check_support.py
 	$(BIN)/python bench/legalize_nodes.py
 
 clean: ## remove everything that the targets made

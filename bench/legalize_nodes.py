@@ -1,6 +1,6 @@
 """How many refused ONNX backend node tests the cures bring to the target.
 
-Usage: legalize_nodes.py [--out results/legalize.md] [--only NAME]...
+Usage: legalize_nodes.py [--out results/legalize.md] [--ids FILE.json] [--only NAME]...
 
 A test is refused when `check` refuses a node of it, at the test's own opset or brought to 18, for
 another reason than the opset alone.
@@ -12,6 +12,7 @@ result equals the test's expected outputs.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 import warnings
@@ -91,21 +92,25 @@ def main() -> int:
     """Judge all tests, write the table; return 1 when less than 60 % are cured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--ids", type=Path, help="write what became of every test, as JSON")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    verdicts = [v for case in _cases(asked.only) if (v := judge(case)) is not None]
+    verdicts = [v for case in cases(asked.only) if (v := judge(case)) is not None]
     text = "\n".join(_table(verdicts)) + "\n"
     if asked.out is None:
         sys.stdout.write(text)
     else:
         asked.out.write_text(text, encoding="utf-8")
+    if asked.ids is not None:
+        asked.ids.write_text(_as_json(verdicts), encoding="utf-8")
     promised = [v for v in verdicts if v.group == PROMISED]
     return int(sum(v.outcome == "cured" for v in promised) < 0.6 * len(promised))
 
 
-def _cases(only: Iterable[str]) -> Iterator[Any]:
+def cases(only: Iterable[str] = ()) -> Iterator[Any]:
+    """Yield the node tests of the installed onnx; `only` names some of them."""
     from onnx.backend.test.case.node import collect_testcases
 
     wanted = set(only)
@@ -258,8 +263,16 @@ def _table(verdicts: list[Verdict]) -> Iterator[str]:
         yield f"\n## Not cured: {title}\n\n| reason | tests |\n|---|---|"
         counts = Counter(v.outcome for v in group if v.outcome != "cured")
         yield from (f"| {reason} | {count} |" for reason, count in sorted(counts.items()))
-    yield "\n## Every test\n\n| test | refused or wrong before | now |\n|---|---|---|"
-    yield from (f"| {v.name} | {', '.join(v.refused)} | {v.outcome} |" for v in verdicts)
+
+
+def _as_json(verdicts: list[Verdict]) -> str:
+    """Return the verdicts by name, one test per line."""
+    head = json.dumps({"onnx": onnx.__version__, "soc": TARGET.soc, "level": "O1"})[:-1]
+    rows = (
+        f"{json.dumps(v.name)}: {json.dumps([v.group, list(v.refused), v.outcome])}"
+        for v in verdicts
+    )
+    return f'{head},\n"tests": {{\n' + ",\n".join(rows) + "\n}}\n"
 
 
 if __name__ == "__main__":
