@@ -196,10 +196,12 @@ def _solve(
     in_float = choice.form in (Form.ANTIQUANT, Form.QDQ)
     held = ir.DataType.FLOAT if in_float else weight.dtype
     with released(weight.tensor) as array:
-        matrix = widened(_matrix(use, weight.as_read(array), factor))
+        matrix = _matrix(use, weight.as_read(array), factor)
+        moments = None if isinstance(found, str) else found
+        if moments is not None:  # what looks at activations multiplies whole matrices
+            matrix = widened(matrix)
         bounds = ranges(matrix, choice.scheme.group)
         peak = _peak(use, matrix, bounds)
-        moments = None if isinstance(found, str) else found
         params = algorithm.solve(matrix, choice.scheme, held.numpy(), moments, bounds)
         if not np.isfinite(params.scale.astype(np.float64)).all():
             return f"its scales exceed the range of {held.name}"
@@ -213,9 +215,10 @@ def _solve(
     return stored
 
 
-def _output_error(matrix: Floats, params: Params, scheme: Scheme, moments: Moments) -> float:
-    difference = decode(encode(matrix, params, scheme), params) - matrix
-    return moments.output_error(matrix, difference)
+def _output_error(matrix: Array, params: Params, scheme: Scheme, moments: Moments) -> float:
+    wide = widened(matrix)
+    difference = decode(encode(wide, params, scheme), params) - wide
+    return moments.output_error(wide, difference)
 
 
 def _matrix(use: WeightUse, weight: Array, factor: float) -> Array:
@@ -229,7 +232,7 @@ def _factor(use: WeightUse, form: Form) -> float:
     return alpha.as_float() if alpha is not None and form is Form.FUSED else 1.0
 
 
-def _peak(use: WeightUse, matrix: Floats, bounds: Bounds) -> Floats:
+def _peak(use: WeightUse, matrix: Array, bounds: Bounds) -> Floats:
     """Return the largest absolute weight of each column; refuse NaN and infinity."""
     low, high = bounds
     peak: Floats = np.maximum(-low, high).max(axis=0).astype(np.float32)

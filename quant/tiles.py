@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cannc.compiler.core.runner import Array
+from cannc.quant.halves import to_float32
 
 _ELEMENTS = 1 << 16
 _THREADS = min(os.cpu_count() or 1, 8)
@@ -38,7 +39,7 @@ class Tile:
 
     def of(self, matrix: Array) -> npt.NDArray[np.float32]:
         """Return its numbers as float32; a view where they are."""
-        return np.asarray(matrix[self.rows, self.columns], np.float32)
+        return to_float32(matrix[self.rows, self.columns])
 
 
 def each_tile(

@@ -21,7 +21,7 @@ from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.files import atomic_write, check_writable
 from cannc.compiler.core.graphs import all_graphs
 from cannc.compiler.core.soundness import check_sound
-from cannc.compiler.core.tensors import released
+from cannc.compiler.core.tensors import released, stored_bytes
 
 PROTOBUF_LIMIT_BYTES = 2**31 - 1
 EXTERNAL_ABOVE_BYTES = 2**30
@@ -178,11 +178,10 @@ def _append(stream: IO[bytes], tensor: ir.TensorProtocol, state: hashlib._Hash) 
     padding = -stream.tell() % _ALIGNMENT_BYTES
     stream.write(bytes(padding))
     offset = stream.tell()
-    with released(tensor):
-        data = tensor.tobytes()
-    stream.write(data)
-    state.update(data)
-    return offset, len(data)
+    with stored_bytes(tensor) as data:
+        stream.write(data)
+        state.update(data)
+        return offset, data.nbytes
 
 
 def _write_proto(proto: onnx.ModelProto, out: Path) -> None:

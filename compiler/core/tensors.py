@@ -7,6 +7,7 @@ all weights goes through `read` or `released`, which give mapped pages back.
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,19 @@ def read(tensor: ir.TensorProtocol) -> npt.NDArray[np.generic]:
     """Return a private copy of the tensor's numbers without keeping its file mapped."""
     with released(tensor) as array:
         return np.array(array)
+
+
+@contextmanager
+def stored_bytes(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
+    """Give the bytes in which a file holds the tensor; release its pages like `released`.
+
+    A derived tensor is computed once for it, and not copied, as its ``tobytes`` would.
+    """
+    with released(tensor) as array:
+        if tensor.dtype.bitwidth < 8 or sys.byteorder != "little":
+            yield memoryview(tensor.tobytes())
+        else:
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 class DerivedTensor(ir.LazyTensor):

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from cannc.compiler.core.files import atomic_write
 from cannc.compiler.core.graphs import all_graphs
 from cannc.compiler.core.onnx_io import EXTERNAL_ABOVE_BYTES
-from cannc.compiler.core.tensors import read, released
+from cannc.compiler.core.tensors import read, stored_bytes
 
 DATA_FILE = "weights.data"
 _SMALL_BYTES = 1024
@@ -67,8 +67,8 @@ def _write(values: list[ir.Value], folder: Path) -> None:
             if tensor.nbytes > _SMALL_BYTES:
                 stream.write(bytes(-stream.tell() % _ALIGNMENT_BYTES))
                 start = stream.tell()
-                with released(tensor):
-                    stream.write(tensor.tobytes())
+                with stored_bytes(tensor) as data:
+                    stream.write(data)
                 placed.append((value, start, stream.tell() - start))
     for value, offset, length in placed:
         assert value.const_value is not None
