@@ -91,16 +91,35 @@ def convert(
     return unit
 
 
-def check(model: ModelLike, soc: str | None = None, cann: str | None = None) -> SupportReport:
+def check(
+    model: ModelLike,
+    soc: str | None = None,
+    cann: str | None = None,
+    *,
+    registered: Sequence[str] = (),
+) -> SupportReport:
     """Say what ATC would refuse or silently get wrong, node by node (all findings, not the first).
 
     Args:
         model: Any model.
         soc: Full SoC name; default: the stamped target, else Ascend910B4.
         cann: CANN release, e.g. ``8.0.0``.
+        registered: Operators that you have ATC plugins for, as ``domain::opset::type``.
+
+    Raises:
+        UsageError: ``CLI012`` a name in `registered` of another form.
     """
+    for name in registered:
+        parts = name.split("::")
+        if len(parts) != 3 or not all(parts) or not parts[1].isdecimal():
+            raise UsageError(
+                "CLI012",
+                f"cannot read operator '{name}'",
+                where="--registered",
+                fix="DOMAIN::OPSET::TYPE, as the plugin registers it, e.g. my.domain::1::MyOp",
+            )
     unit = load(model)
-    return check_support(unit, asked_target(unit, soc, cann))
+    return check_support(unit, asked_target(unit, soc, cann), registered=registered)
 
 
 def split(

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 )
 @click.option("--list", "list_", is_flag=True, help="List the operators known, and how sure.")
 @click.option("--opset", "advise", is_flag=True, help="Say which opset supports most nodes.")
+@click.option(
+    "--registered",
+    multiple=True,
+    metavar="DOMAIN::OPSET::TYPE",
+    help="An operator that you have an ATC plugin for; may be repeated.",
+)
 @options.target
 @options.common
 def check(
@@ -32,6 +38,7 @@ def check(
     format_: str,
     list_: bool,
     advise: bool,
+    registered: tuple[str, ...],
     soc: str | None,
     cann: str | None,
     json_out: str | None,
@@ -50,7 +57,7 @@ def check(
         raise UsageError("CLI010", "no model given", fix="cannc check MODEL.onnx, or --list")
     if advise:
         return _advise(model, json_out)
-    report = pipeline.check(model, soc, cann)
+    report = pipeline.check(model, soc, cann, registered=registered)
     if not write_json(json_out, dump(report.to_json())):
         _print(report, model.name, format_)
     return report.exit_code
