@@ -201,7 +201,17 @@ class _Job:
             granularity=section.granularity,
             keep=section.keep,
             embeddings=section.embeddings,
+            calib=self._beside(section.calib),
+            num_samples=section.num_samples,
+            tokenizer=self._beside(section.tokenizer),
+            eval_data=self._beside(section.eval),
+            min_token_accuracy=section.min_token_accuracy,
+            min_cosine=section.min_cosine,
         )
+
+    def _beside(self, location: str | None) -> str | None:
+        """Return a path, or ``file.py:callable``, that is relative to the recipe."""
+        return None if location is None else str(self.base / location)
 
     def _check(self, unit: CompileUnit) -> SupportReport:
         """Check the model that goes to the compiler; refuse before compiling, not after."""

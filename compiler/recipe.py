@@ -63,13 +63,23 @@ class OptimizeSection(_Section):
 
 
 class QuantizeSection(_Section):
-    """Weight quantization."""
+    """Weight quantization, see `cannc.quantize`.
+
+    `calib`, `eval` and `tokenizer` are paths relative to the recipe; data may also be
+    ``file.py:callable``. An accuracy goal needs `eval`.
+    """
 
     scheme: str = "w8a16"
     algo: str = "minmax"
     granularity: str = "channel"
     keep: tuple[str, ...] = ()
     embeddings: bool = False
+    calib: str | None = None
+    num_samples: int = Field(default=128, ge=1)
+    tokenizer: str | None = None
+    eval: str | None = None
+    min_token_accuracy: float | None = Field(default=None, ge=0, le=1)
+    min_cosine: float | None = Field(default=None, ge=0, le=1)
 
 
 class CompileSection(_Section):
