@@ -27,14 +27,14 @@ def from_npz(path: Path, inputs: Sequence[ir.Value], limit: int) -> list[Sample]
     """Return the rows of one archive, in batches that the model takes.
 
     The last batch may be smaller; where the model's batch is fixed it is filled up with its own
-    rows again. Arrays whose first axes are no common batch are one sample.
+    rows again. Arrays whose first axes are no common batch are one sample; no rows are none.
     """
     feeds = read_npz(path)
     size = _batch(inputs)
     lengths = {array.shape[0] if array.ndim else 0 for array in feeds.values()}
-    if size is None or len(lengths) != 1 or (rows := lengths.pop()) == 0:
+    if size is None or len(lengths) != 1:
         return [Sample(str(path), lambda: feeds)]
-    fixed, count = size > 0, min(rows, limit)
+    fixed, count = size > 0, min(*lengths, limit)
     step = size if fixed else _ROWS_AT_ONCE
     found = []
     for start in range(0, count, step):

@@ -31,13 +31,27 @@ def test_from_file_to_file(model, algo):
     assert [row.output_error is not None for row in report.quantized] == [True, True]
 
 
-def test_bad_data_writes_nothing(model):
-    np.savez(model.with_name("bad.npz"), x=np.full((3, 8), np.nan, np.float32))
+@pytest.mark.parametrize(
+    ("feeds", "code"),
+    [
+        ({"x": np.full((3, 8), np.nan, np.float32)}, "INP006"),
+        ({"x": np.ones((3, 7), np.float32)}, "INP004"),
+        ({"z": np.ones((3, 8), np.float32)}, "INP002"),
+        ({"x": np.ones((0, 8), np.float32)}, "CAL002"),
+        (None, "CAL002"),
+    ],
+)
+def test_bad_data_writes_nothing(model, feeds, code):
+    data = model.with_name("bad.npz" if feeds else "bad")
+    if feeds:
+        np.savez(data, **feeds)
+    else:
+        data.mkdir()
     before = sorted(model.parent.iterdir())
     arguments = ["quantize", str(model), "-o", str(model.with_name("q.onnx")), "--algo", "gptq"]
-    result = CliRunner().invoke(cli, [*arguments, "--calib", str(model.with_name("bad.npz"))])
+    result = CliRunner().invoke(cli, [*arguments, "--calib", str(data)])
     assert isinstance(result.exception, UsageError)
-    assert result.exception.code == "INP006"
+    assert result.exception.code == code
     assert sorted(model.parent.iterdir()) == before
 
 
