@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 export CANNC_CACHE ?= $(CURDIR)/.cache
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast lint type fuzz bench bench-7b clean
+.PHONY: help install demo test test-fast lint type fuzz bench bench-7b conformance clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ bench: $(STAMP) ## figures of large models, checks and cures (the last ones: ben
 
 bench-7b: $(STAMP) ## quantize a model of 13.5 GB: wall time against a copy, peak memory (27 GB of disk)
 	$(BIN)/python bench/quant_scale.py --shape 7b --folder models/scale
+
+conformance: $(STAMP) ## ONNX node tests through O2, host compile and run: counts by operator
+	$(BIN)/python bench/conformance.py
 
 clean: ## remove everything that the targets made
 	rm -rf $(VENV) .cache out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

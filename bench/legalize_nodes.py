@@ -212,7 +212,7 @@ def _outcome(case: Any, unit: CompileUnit, feeds: Mapping[str, Any]) -> str:
         actual = _run(ir.to_proto(result.model), feeds)
     except Exception as error:
         return f"cannot run: {str(error).splitlines()[0][:80]}"
-    return "cured" if _equal(case, actual) else "numbers differ"
+    return "cured" if is_equal(case, actual) else "numbers differ"
 
 
 def _run(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
@@ -227,7 +227,8 @@ def _run(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
         return list(onnx.reference.ReferenceEvaluator(model).run(None, named))
 
 
-def _equal(case: Any, actual: list[Any]) -> bool:
+def is_equal(case: Any, actual: list[Any]) -> bool:
+    """Are these the expected outputs, within the test's tolerance?"""
     return all(
         _close(have, want, case.rtol, max(case.atol, 1e-6))
         for have, want in zip(actual, case.data_sets[0][1], strict=True)
