@@ -14,7 +14,7 @@ from pathlib import Path
 from cannc.compiler.backends.atc import environment
 from cannc.compiler.backends.atc.discovery import HOME_VARIABLES, Atc, find_atc
 from cannc.compiler.core.errors import MissingToolError, UsageError, nearest
-from cannc.compiler.runtime.acl_device import device_count
+from cannc.compiler.runtime.acl.api import device_count
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from cannc.compiler.om.partitions import PartitionType
 from cannc.compiler.om.reader import OmFile
 from cannc.compiler.om.writer import write_om
 from cannc.compiler.runtime.host_session import HostSession
-from cannc.compiler.runtime.session import HOST_DEVICE
+from cannc.compiler.runtime.opening import HOST_DEVICE
 from cannc.op_support.checker import check
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,11 @@ from cannc.compiler.core.errors import MissingToolError, ModelError, UsageError
 from cannc.compiler.core.unit import load
 from cannc.compiler.runtime.feeding import prepare_feeds
 from cannc.compiler.runtime.host_session import HostSession
+from cannc.compiler.runtime.opening import HOST_DEVICE
 from cannc.compiler.runtime.pipeline_file import PartRow, PipelineFile, Source, file_digest
 from cannc.compiler.runtime.ports import Port
 from cannc.compiler.runtime.random_feeds import random_feeds
-from cannc.compiler.runtime.session import HOST_DEVICE, Session
+from cannc.compiler.runtime.session import Session
 
 
 class Chain:

@@ -39,11 +39,15 @@ class Fit:
     shapes: Mapping[str, Dims]
     axes: Mapping[str, tuple[int, ...]]
 
-    def pad(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inputs at the gear's sizes, zeros behind what is there."""
-        return {
-            n: _padded(f, self.gear.inputs[n]) if n in self.axes else f for n, f in feeds.items()
-        }
+    def pad(self, feeds: Mapping[str, Any], *, edge: bool = False) -> dict[str, Any]:
+        """Return the inputs at the gear's sizes.
+
+        Args:
+            feeds: Inputs at their real sizes.
+            edge: Repeat the last element of an axis behind it, instead of zeros.
+        """
+        pad = _edge_padded if edge else _padded
+        return {n: pad(f, self.gear.inputs[n]) if n in self.axes else f for n, f in feeds.items()}
 
 
 def fit(gears: GearSet, feeds: Mapping[str, Any], padding: Padding) -> Fit:
@@ -151,6 +155,14 @@ def _padded(feed: Any, dims: Dims) -> Array:
     whole = np.full(dims, fill, array.dtype)
     whole[tuple(map(slice, array.shape))] = array
     return whole
+
+
+def _edge_padded(feed: Any, dims: Dims) -> Array:
+    array = np.asarray(feed)
+    if not array.size:  # there is no last element
+        return np.ones(dims, array.dtype)
+    widths = [(0, there - here) for here, there in zip(array.shape, dims, strict=True)]
+    return np.pad(array, widths, mode="edge")
 
 
 def _cannot_cut(port: Port) -> UsageError:

@@ -1,7 +1,5 @@
 """Artifacts, sessions over them, and measuring."""
 
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,7 @@ import onnx_ir as ir
 import pytest
 from tests.support.models import mlp, parse, save
 
-from cannc.compiler.core.errors import MissingToolError, ModelError, UsageError
+from cannc.compiler.core.errors import ModelError, UsageError
 from cannc.compiler.core.unit import CompileUnit
 from cannc.compiler.om.writer import write_om
 from cannc.compiler.runtime.artifact import load_artifact
@@ -71,24 +69,6 @@ def test_unknown_backends_and_files(artifact, tmp_path):
     with pytest.raises(UsageError) as error:
         Session(tmp_path / "none.om")
     assert error.value.code == "IO010"
-
-
-def test_acl_is_missing_here(artifact):
-    with pytest.raises(MissingToolError) as error:
-        Session(artifact, "acl")
-    assert error.value.code == "RUN013"
-    assert "missing on this machine" in error.value.why
-
-
-def test_acl_with_a_device_is_refused_for_another_reason(artifact, monkeypatch):
-    fake = types.ModuleType("acl")
-    fake.__spec__ = types.SimpleNamespace(name="acl")  # type: ignore[assignment]
-    fake.rt = types.SimpleNamespace(get_device_count=lambda: (1, 0))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "acl", fake)
-    with pytest.raises(MissingToolError, match="cannot be used") as error:
-        Session(artifact, "acl")
-    assert "does not drive devices yet" in error.value.why
-    Session(artifact, "auto").close()
 
 
 def test_provenance_travels_in_the_artifact(artifact):

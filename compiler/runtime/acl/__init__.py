@@ -1,0 +1,1 @@
+"""The pyACL code path: what runs on a device, and on a host over `host_acl`."""
