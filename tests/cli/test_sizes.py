@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.support.models import mlp, save
 
+import cannc
 from cannc.compiler.cli.main import main
 
 
@@ -83,3 +84,36 @@ def test_inspect_shows_ranges(folder, capsys):
     assert run("inspect", artifact, "--json", "-") == 0
     (x,) = json.loads(capsys.readouterr().out)["models"][0]["inputs"]
     assert x["ranges"] == [[1, 3], [8, 8]]
+
+
+def test_folders_of_raw_samples_as_ais_bench_takes_them(folder, capsys):
+    artifact = compiled(folder)
+    samples = folder / "samples"
+    samples.mkdir()
+    arrays = [np.full((n, 8), n, np.float32) for n in (1, 2, 3)]
+    for n, array in enumerate(arrays):
+        array.tofile(samples / f"s{n}.bin")
+    capsys.readouterr()
+    out = folder / "out"
+    flags = ("--in-flight", "2", "--repeat", "2", "-o", out, "--out-format", "bin", "--json", "-")
+    assert run("run", artifact, "--inputs", samples, *flags) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["samples"], report["in_flight"], report["latency_ms"]["runs"]) == (3, 2, 6)
+    assert report["latency_ms"]["per_second"] > 0
+    assert report["init_ms"] > 0
+    assert report["device"] == "host (simulated float16)"
+    assert sorted(path.name for path in out.iterdir()) == ["s0_0.bin", "s1_0.bin", "s2_0.bin"]
+    with cannc.Session(artifact) as session:
+        for n, array in enumerate(arrays):
+            found = np.fromfile(out / f"s{n}_0.bin", np.float32).reshape(-1, 4)
+            np.testing.assert_array_equal(found, session.run({"x": array})["y"])
+
+
+def test_random_inputs_follow_the_seed(folder, capsys):
+    artifact = compiled(folder, "--shapes", "range", "--input-shape", "x:1~3,8")
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert run("run", artifact, "--seed", seed, "-o", folder / name) == 0
+    assert "runs/s" in capsys.readouterr().out
+    a, b, c = (np.load(folder / name / "y.npy") for name in "abc")
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)

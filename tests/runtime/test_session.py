@@ -115,19 +115,39 @@ def test_latency_figures():
     assert "P50 51.00 ms" in str(latency)
 
 
-def test_measuring_runs_warmup_and_repeats():
-    class Counter:
-        runs = 0
+def test_throughput_of_runs_that_overlap_is_by_the_clock():
+    assert Latency.of([2.0, 2.0], wall=2.0).per_second == 1
+    assert "1.0 runs/s" in str(Latency.of([2.0, 2.0], wall=2.0))
 
-        def run(self, feeds):
-            self.runs += 1
-            return {"n": self.runs}
 
-    counter = Counter()
-    outputs, latency = measure(counter, {}, warmup=2, repeat=3)
-    assert outputs == {"n": 5}
-    assert latency.runs == 3
-    for bad in ({"repeat": 0}, {"warmup": -1}):
-        with pytest.raises(UsageError) as error:
-            measure(counter, {}, **bad)
-        assert error.value.code == "RUN020"
+class Doubling:
+    """Returns twice what it gets; counts runs."""
+
+    def __init__(self):
+        self.fed = []
+
+    def run(self, feeds):
+        self.fed.append(feeds["n"])
+        return {"n": 2 * feeds["n"]}
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_measuring_runs_warmup_and_repeats(in_flight):
+    session, kept = Doubling(), []
+    samples = [{"n": n} for n in range(9)]
+    latency = measure(
+        *(session, samples, lambda index, outputs: kept.append((index, outputs["n"]))),
+        warmup=2,
+        repeat=3,
+        in_flight=in_flight,
+    )
+    assert kept == [(n, 2 * n) for n in range(9)]
+    assert latency.runs == 27
+    assert sorted(session.fed) == sorted([0, 0, *[*range(9)] * 3])
+
+
+@pytest.mark.parametrize("bad", [{"repeat": 0}, {"warmup": -1}, {"in_flight": 0}])
+def test_measuring_nothing_is_refused(bad):
+    with pytest.raises(UsageError) as error:
+        measure(Doubling(), [{"n": 1}], lambda *_: None, **bad)
+    assert error.value.code == "RUN020"
