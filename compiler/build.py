@@ -26,6 +26,7 @@ from cannc.compiler.frontend.packages import fetch_package
 from cannc.compiler.frontend.source import Source, call_source
 from cannc.compiler.memory.plan import MemoryPlan
 from cannc.compiler.om.reader import OmFile
+from cannc.compiler.ranging import input_ranges
 from cannc.compiler.recipe import Recipe, load_recipe
 from cannc.compiler.runtime.host_session import HostSession
 from cannc.compiler.runtime.session import Session
@@ -238,6 +239,8 @@ class _Job:
             unit,
             out,
             section.backend,
+            gears=section.gears,
+            atc_options=input_ranges(unit.model, section.ranges),
             max_workspace=section.max_workspace,
             memory_optimizer=section.memory_optimizer,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -83,12 +83,25 @@ class QuantizeSection(_Section):
 
 
 class CompileSection(_Section):
-    """Which compiler writes the artifact, and what a run of it may take (``2GB``)."""
+    """Which compiler writes the artifact, for which sizes, and what a run may take (``2GB``).
+
+    Dynamic dimensions are named as in the model: `gears` gives each the sizes of gear 0, 1, ...;
+    `ranges` a least and a most size, ``1~8``, and leaves others open.
+    """
 
     backend: Literal["auto", "host", "atc"] = "host"
     require_support: bool = True
+    gears: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    ranges: dict[str, Annotated[str, Field(pattern=r"^\d+~\d+$")]] = Field(default_factory=dict)
     max_workspace: int | str | None = None
     memory_optimizer: Literal["none", "recompute"] = "none"
+
+    @model_validator(mode="after")
+    def _one_way(self) -> CompileSection:
+        if self.gears and self.ranges:
+            msg = "give gears or ranges, not both"
+            raise ValueError(msg)
+        return self
 
 
 class CompareSection(_Section):

@@ -30,6 +30,8 @@ def test_shipped_recipes_are_valid(path):
         ("quantize: {schema: w8a16}\n", "unknown key 'quantize.schema', did you mean 'scheme'?"),
         ("optimize: {level: O9}\n", "optimize.level"),
         ("compile: {backend: gpu}\n", "compile.backend"),
+        ("compile: {ranges: {N: 1-4}}\n", "compile.ranges.N"),
+        ("compile: {gears: {N: [1]}, ranges: {N: 1~4}}\n", "gears or ranges, not both"),
     ],
 )
 def test_mistakes_are_named(extra, said, tmp_path):
