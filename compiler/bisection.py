@@ -18,12 +18,8 @@ from cannc.golden.sources import Inputs, choose_inputs
 from cannc.golden.verdict import Thresholds
 from cannc.op_support.kernels import kernel_gap
 from cannc.passes import registry
-from cannc.passes.base import PassContext
-from cannc.passes.manager import run_passes
-from cannc.passes.optimize import optimize
-from cannc.passes.precision.half import Float16
+from cannc.passes.optimize import optimize, to_float16
 from cannc.passes.registry import Precision, check_level
-from cannc.passes.rewrite import Rewriter
 from cannc.quant.collect import collect
 from cannc.quant.quantize import quantize
 from cannc.quant.report import QuantReport
@@ -92,7 +88,7 @@ class Rebuilder:
         )
         unit = self._optimized(sorted(self._passes - passes))
         if half:
-            self._to_half(unit, half)
+            unit = self._to_half(unit, half)
         return self._quantized(unit, quant) if quant else unit
 
     def _optimized(self, left_out: Sequence[str]) -> CompileUnit:
@@ -106,15 +102,10 @@ class Rebuilder:
             select=[f"-{name}" for name in left_out],
         )
 
-    def _to_half(self, unit: CompileUnit, half: set[str]) -> None:
-        keep = [node.name or "" for node in unit.model.graph if _is_other(node, half)]
-        runner = HostRunner()
-        rewriter = Rewriter(unit.model, unit.provenance, Float16.name)
-        context = PassContext(unit.model, rewriter, self._plan.target, runner, self._kernel)
-        Float16(keep=keep).run(context)
-        run_passes(
-            unit, registry.CLEANUP, runner=runner, may_use_kernel=self._kernel, fixpoint=True
-        )
+    def _to_half(self, unit: CompileUnit, half: set[str]) -> CompileUnit:
+        others = (node.name or "" for node in unit.model.graph if _is_other(node, half))
+        keep = dict.fromkeys(others, "left out")
+        return to_float16(unit, keep, runner=HostRunner(), may_use_kernel=self._kernel)
 
     def _quantized(self, unit: CompileUnit, quant: set[str]) -> CompileUnit:
         uses = collect(unit.model).uses

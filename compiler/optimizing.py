@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from cannc.compiler.core.errors import GoldenMismatchError, UsageError, nearest
+from cannc.compiler.core.target import Target
 from cannc.compiler.core.unit import CompileUnit, ModelLike, load
+from cannc.compiler.mixing import find_mix
 from cannc.compiler.runtime.host_runner import HostRunner
 from cannc.compiler.targeting import kernels, stage_target
 from cannc.compiler.verifying import OutputVerifier, samples_for
@@ -16,6 +19,7 @@ from cannc.golden.sources import Inputs, Samples
 from cannc.passes.fixed_inputs import fix_inputs
 from cannc.passes.guard import Guard
 from cannc.passes.optimize import optimize as run_optimize
+from cannc.passes.optimize import to_float16
 from cannc.passes.registry import Precision, check_level
 from cannc.passes.rules.load import load_rules
 from cannc.quant.reform import fuse_quantized
@@ -46,13 +50,14 @@ def optimize(
         level: ``O0`` keeps the graph but for what the target needs, ``O1`` conservative, ``O2``
             whole pipelines.
         soc: Full SoC name; default: the stamped target, else Ascend910B4.
-        precision: ``keep``, or ``fp16``: float16 storage with float32 accumulation.
+        precision: ``keep``; ``fp16``: float16 storage with float32 accumulation; ``mixed``: that,
+            but nodes that fail in half on `inputs` stay float32 (`cannc.compiler.mixing`).
         verify: ``none``; ``final``: compare result and input model; ``each``: compare after each
             pass that changed something, and undo a pass that breaks its tolerance. Default:
             ``each`` with `rules`, else ``none``.
         cann: CANN release.
         passes: ``+name`` and ``-name`` to add or leave out passes.
-        inputs: What to verify on; default: the model's examples, else random numbers.
+        inputs: What to calibrate and verify on; default: the model's examples, else random numbers.
         fixed: Input name -> numbers that it always has, e.g. ``{"sr": 16000}``; the input becomes
             a constant, and branches that depend on it are resolved.
         strict: A pass that would be undone is an error instead.
@@ -60,7 +65,8 @@ def optimize(
         explain: Let the log tell the nearest miss where no pattern matches.
 
     Raises:
-        GoldenMismatchError: ``OPT001`` verification missed its threshold, ``OPT003`` a pass did.
+        GoldenMismatchError: ``OPT001`` verification missed its threshold, ``OPT003`` a pass did,
+            ``OPT005`` mixed precision cannot meet it.
         UsageError: ``SOC011`` the model was prepared for another SoC; ``RULE001`` to ``RULE003``.
     """
     unit = load(model)
@@ -71,14 +77,15 @@ def optimize(
     if fixed:
         fix_inputs(unit, fixed)
         inputs = _without(inputs, fixed)
-    samples = samples_for(unit, inputs) if chosen != "none" else None
+    needed = chosen != "none" or precision == "mixed"
+    samples = samples_for(unit, inputs) if needed else None
     guard = None
     if samples is not None and chosen == "each":
         guard = Guard(OutputVerifier(unit.model, samples.feeds), strict=strict)
     result = run_optimize(
         unit,
         level=check_level(level),
-        precision=precision,
+        precision="keep" if precision == "mixed" else precision,
         target=target,
         runner=HostRunner(),
         may_use_kernel=kernels(target),
@@ -87,11 +94,21 @@ def optimize(
         guard=guard,
         explain=explain,
     )
+    if samples is not None and precision == "mixed":
+        result = _mixed(result, samples, target)
     if QuantReport.of(result) is not None:
         # Weights that were quantized before may now have a better form (D11).
         result = fuse_quantized(result, target=target, may_use_kernel=kernels(target))
     if samples is not None and chosen == "final":
         _verify_final(unit, result, samples)
+    return result
+
+
+def _mixed(unit: CompileUnit, samples: Samples, target: Target) -> CompileUnit:
+    to_half = partial(to_float16, runner=HostRunner(), may_use_kernel=kernels(target))
+    mix = find_mix(unit, to_half, samples)
+    result = to_half(unit, mix.kept)
+    result.log.append(mix.stage(sum(1 for _ in result.model.graph.all_nodes())))
     return result
 
 

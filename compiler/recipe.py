@@ -58,7 +58,7 @@ class OptimizeSection(_Section):
     """Level, precision, and passes to add or leave out (``+name``, ``-name``)."""
 
     level: Literal["O0", "O1", "O2"] = "O2"
-    precision: Literal["keep", "fp16"] = "keep"
+    precision: Literal["keep", "fp16", "mixed"] = "keep"
     passes: tuple[str, ...] = ()
 
 

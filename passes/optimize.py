@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cannc.compiler.core.collector import collector_paused
@@ -32,7 +32,6 @@ def optimize(
     select: Sequence[str] = (),
     fixed: Mapping[str, Any] | None = None,
     rules: Sequence[Pass] = (),
-    keep: Collection[str] = (),
     guard: Guard | None = None,
     explain: bool = False,
 ) -> CompileUnit:
@@ -42,14 +41,13 @@ def optimize(
         unit: Not changed.
         level: O0 only brings the model into the form that later stages need; O1 simplifies and
             fuses what stays observable; O2 fuses all that the target has kernels for.
-        precision: ``keep`` or ``fp16`` (D2); ``mixed`` is ``fp16`` with nodes to `keep`.
+        precision: ``keep`` or ``fp16`` (D2).
         target: SoC and CANN release to optimize for.
         runner: Runs graphs for constant folding.
         may_use_kernel: See `cannc.passes.base.PassContext`.
         select: ``+name`` adds a pass, ``-name`` leaves one out.
         fixed: Input name -> numbers that it always has; the input becomes a constant.
         rules: Passes of the user, run before our fusions.
-        keep: Names of nodes that stay float32.
         guard: Undoes passes that change numbers; None trusts them.
         explain: See `PassContext`.
 
@@ -64,7 +62,7 @@ def optimize(
         fix_inputs(result, fixed or {})
         refresh_npu_ops(result.model)
         infer_shapes(result.model)
-        for names, fixpoint in _plan(level, precision, select, rules, keep):
+        for names, fixpoint in _plan(level, precision, select, rules):
             improved = True
             while improved:
                 history = len(result.log)
@@ -84,12 +82,32 @@ def optimize(
     return result
 
 
+def to_float16(
+    unit: CompileUnit,
+    keep: Mapping[str, str],
+    *,
+    runner: Runner,
+    may_use_kernel: MayUseKernel,
+) -> CompileUnit:
+    """Return a copy of an optimized unit in float16.
+
+    Args:
+        unit: Not changed.
+        keep: Names of nodes that stay float32, each with the reason.
+        runner: See `optimize`.
+        may_use_kernel: See `optimize`.
+    """
+    result = unit.copy()
+    for passes, fixpoint in (([Float16(keep=keep)], False), (registry.CLEANUP, True)):
+        run_passes(result, passes, runner=runner, may_use_kernel=may_use_kernel, fixpoint=fixpoint)
+    return result
+
+
 def _plan(
     level: Level,
     precision: Precision,
     select: Sequence[str],
     rules: Sequence[Pass],
-    keep: Collection[str],
 ) -> Iterator[tuple[list[str | Pass], bool]]:
     """Yield groups of passes, each with whether it runs until nothing changes."""
     added, removed = _read_selection(select)
@@ -98,7 +116,7 @@ def _plan(
     groups: list[tuple[Sequence[str | Pass], bool]] = [(registry.PREPARE, False), *cleanup]
     groups.append((flat, True))
     fusion = (*registry.FUSION[level], *(name for name in added if not _is_planned(name, level)))
-    to_half = [Float16(keep=keep)] if precision != "keep" else []
+    to_half = [Float16()] if precision != "keep" else []
     middles: list[tuple[Sequence[str | Pass], bool]] = [
         (rules, True),
         (fusion, False),

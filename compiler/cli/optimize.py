@@ -14,7 +14,9 @@ from cannc.compiler.cli import options
 @options.model_argument
 @options.output(".onnx", required=False)
 @click.option("-O", "level", type=click.Choice(["0", "1", "2"]), default="2", show_default=True)
-@click.option("--precision", type=click.Choice(["keep", "fp16"]), default="keep", show_default=True)
+@click.option(
+    "--precision", type=click.Choice(["keep", "fp16", "mixed"]), default="keep", show_default=True
+)
 @click.option("--passes", multiple=True, metavar="+NAME,-NAME", help="Add or leave out passes.")
 @click.option(
     "--rules", multiple=True, type=options.FILE, metavar="FILE.py", help="Your own; executed."
@@ -42,7 +44,7 @@ def optimize(
     model: Path,
     out: Path | None,
     level: str,
-    precision: Literal["keep", "fp16"],
+    precision: Literal["keep", "fp16", "mixed"],
     passes: tuple[str, ...],
     rules: tuple[Path, ...],
     verify: Literal["none", "final", "each"] | None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import onnx_ir as ir
@@ -34,7 +35,7 @@ class Float16(Pass):
 
     Args:
         io: ``keep`` leaves inputs and outputs float32; ``fp16`` makes them float16, without casts.
-        keep: Names of nodes that stay float32 (mixed precision).
+        keep: Names of nodes that stay float32 (mixed precision), each with the reason.
     """
 
     name: ClassVar[str] = "float16"
@@ -42,10 +43,10 @@ class Float16(Pass):
     numerics: ClassVar[Numerics] = Numerics.LOSSY
 
     def __init__(
-        self, io: Literal["keep", "fp16"] = "keep", keep: Collection[str] = frozenset()
+        self, io: Literal["keep", "fp16"] = "keep", keep: Mapping[str, str] | None = None
     ) -> None:
         self.io = io
-        self.keep = frozenset(keep)
+        self.keep: Mapping[str, str] = MappingProxyType(dict(keep or {}))
 
     def run(self, ctx: PassContext) -> None:
         """See `Pass.run`."""

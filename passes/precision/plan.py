@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -67,10 +67,10 @@ class Plan:
         table: SlotTable,
         may_use_kernel: MayUseKernel,
         *,
-        keep: Collection[str] = (),
+        keep: Mapping[str, str] | None = None,
         half_io: bool = False,
     ) -> Plan:
-        """Decide; `keep` holds names of nodes that the caller wants in float32."""
+        """Decide; `keep` names nodes that the caller wants in float32, and why."""
         graph = model.graph
         interface = (*graph.inputs, *graph.outputs)
         border = frozenset(v for v in interface if not half_io or _is_container(v))
@@ -79,7 +79,7 @@ class Plan:
         nodes = list(walk(model.graph))
         fused = [s.node for s in nodes if s.node.domain == "npu"]
         reasons = [
-            ("asked for", {s.node for s in nodes if s.node.name in keep}),
+            *_asked(nodes, keep or {}),
             (index_paths.AUTHORED, index_paths.authored(nodes)),
             (index_paths.REASON, index_paths.find(nodes, table)),
             *islands.find(nodes),
@@ -210,6 +210,11 @@ class Plan:
     def _fed_single(self, node: ir.Node) -> bool:
         fed = [v for v in node.inputs if v is not None and constant_of(v) is None]
         return not any(v.dtype == FLOAT and self.stores_half(v) for v in fed)
+
+
+def _asked(nodes: list[Scoped], keep: Mapping[str, str]) -> Iterator[tuple[str, set[ir.Node]]]:
+    for reason in dict.fromkeys(keep.values()):
+        yield reason, {s.node for s in nodes if keep.get(s.node.name or "") == reason}
 
 
 def _values(node: ir.Node) -> Iterator[ir.Value]:

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -167,6 +168,6 @@ def test_passes_have_no_state() -> None:
     for name in PASSES:
         current: Pass = load_pass(name)
         assert not vars(current) or all(
-            isinstance(v, (str, int, float, tuple, frozenset, np.generic))
+            isinstance(v, (str, int, float, tuple, frozenset, MappingProxyType, np.generic))
             for v in vars(current).values()
         )

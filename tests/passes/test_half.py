@@ -100,7 +100,7 @@ def test_chosen_nodes_stay_float():
     )
     rewriter = Rewriter(unit.model, unit.provenance, "float16")
     ctx = PassContext(unit.model, rewriter, unit.target, HostRunner(), any_kernel)
-    Float16(keep=["a"]).run(ctx)
+    Float16(keep={"a": "asked for"}).run(ctx)
     assert dtypes(unit)["h"] == FLOAT
     assert ctx.notes == ["1 node stays float32: asked for"]
 
